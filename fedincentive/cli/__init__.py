@@ -1,0 +1,50 @@
+"""The `fedincentive` command. Each subcommand lives in its own module and is imported when called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from .. import __version__
+from ..errors import FedIncentiveError
+from ..settings import nearest
+
+# subcommand -> (module, one line of help shown without importing it)
+COMMANDS = {
+    "doctor": ("doctor", "What is installed, what is active, what is missing."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a subcommand's module only when it is used: `--help` stays instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"{__name__}.{COMMANDS[name][0]}")
+        return getattr(module, name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):  # type: ignore[no-untyped-def]
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No command {args[0]!r}.{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context):  # type: ignore[no-untyped-def]
+        try:
+            return super().invoke(ctx)
+        except FedIncentiveError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(__version__, prog_name="fedincentive")
+def main() -> None:
+    """Incentives, payments and robust aggregation for federated learning."""

@@ -1,0 +1,38 @@
+"""Every error fedincentive raises on purpose, in one place.
+
+Each message names the setting or agent, the value it had, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class FedIncentiveError(Exception):
+    """Base of all errors raised on purpose; catching it never hides a bug."""
+
+
+class SettingError(FedIncentiveError, ValueError):
+    """A setting is unknown, missing, or outside its range."""
+
+
+class AggregationError(FedIncentiveError, ValueError):
+    """The updates, weights or trim given to an aggregation rule do not fit together."""
+
+
+class NativeUnavailable(FedIncentiveError, ImportError):
+    """The compiled kernels could not be loaded."""
+
+
+class ReportRefused(FedIncentiveError, ValueError):
+    """A report an agent sent is not acceptable; the agent counts as absent."""
+
+
+class QuorumError(FedIncentiveError, RuntimeError):
+    """Too few agents answered, after every permitted repeat of the round."""
+
+
+class RunError(FedIncentiveError, RuntimeError):
+    """A run cannot start or go on: it exists already, or its saved state does not fit."""
+
+
+class LedgerError(FedIncentiveError, RuntimeError):
+    """The ledger refuses an operation or cannot carry it out."""

@@ -1,0 +1,65 @@
+"""What the center and the agents say to each other. A host only carries these four messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Phase = Literal["contribute", "train", "value", "done"]
+Update = Mapping[str, np.ndarray]  # ordered, the same names and shapes as the model w
+
+
+@dataclass(frozen=True)
+class Enrol:
+    """An agent joins before round 0: the most it can give and where it starts."""
+
+    agent: str
+    s_max: float
+    s0: float
+    commitment: str | None = None  # an optional digest of the agent's data, kept in the ledger
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What every agent is told now. `round` counts the whole run, `step` the training rounds."""
+
+    run: str
+    round: int
+    step: int
+    phase: Phase
+    w: Update | None  # None in contribute rounds: the model never travels for scalars
+    s: Mapping[str, float]  # every agent's contribution as the center keeps it (quantised)
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One agent's answer. It echoes (run, round, phase); a late or foreign one is dropped."""
+
+    run: str
+    round: int
+    phase: Phase
+    agent: str
+    s: float | None = None  # the contribution it chooses next
+    delivered: float | None = None  # the points it trained on in this round
+    update: Update | None = None  # d_i
+    valuation: float | None = None
+    signature: str | None = None
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """How a round ended: what the next broadcast builds on, and what hosts log."""
+
+    round: int
+    step: int
+    phase: Phase
+    s: Mapping[str, float]
+    payments: Mapping[str, int]  # minor units posted in this round
+    absent: tuple[str, ...]
+    head: str | None  # the ledger's head hash after this round
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    repeated: bool = False  # below quorum: the same round is asked again
