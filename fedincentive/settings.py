@@ -122,6 +122,12 @@ def exact(above: int | None = None) -> Check:
 
 def _in_range(name: str, value: Any, low: Any, high: Any) -> Any:
     if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"between {low} and {high}" if None not in (low, high) else f"at least {low}" if high is None else f"at most {high}"
+        bounds = (
+            f"between {low} and {high}"
+            if None not in (low, high)
+            else f"at least {low}"
+            if high is None
+            else f"at most {high}"
+        )
         raise SettingError(f"{name} must be {bounds}, not {value!r}.")
     return value

@@ -1,0 +1,123 @@
+# Two commands do everything on a fresh machine:  make demo   and   make test
+# Each target makes the environment it needs under .venv/, once; nothing outside the checkout is touched
+# (but for `make system-deps`, the only target that runs apt).
+
+SHELL := /bin/bash
+comma := ,
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# A name on PATH may be a shim that does not run, so each candidate is executed. FedML needs 3.10 or 3.11; prefer them.
+probe = $(shell for p in python3.11 python3.10 python3 python $(1); do "$$p" -c 'import sys, venv, ensurepip; \
+          v = sys.version_info[:2]; sys.exit(not (3, 10) <= v <= $(2))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
+version = $(shell "$(1)" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+ifndef PYTHON
+  PYTHON := $(call probe,python3.12 python3.13,(3$(comma) 13))
+endif
+ifndef PYTHON_FEDML
+  PYTHON_FEDML := $(call probe,,(3$(comma) 11))
+endif
+PYTHON_$(call version,$(PYTHON)) := $(PYTHON)
+PYTHON_$(call version,$(PYTHON_FEDML)) := $(PYTHON_FEDML)
+WHEEL := .make/wheel-$(call version,$(PYTHON))
+WHEEL_FEDML := .make/wheel-$(call version,$(PYTHON_FEDML))
+
+SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE csrc fedincentive plugins *.py \
+             -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
+PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
+TORCH := torch==2.13.0
+
+.PHONY: help demo test test-core test-native test-fedml bench lint format system-deps clean python compiler python-fedml
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
+
+test: test-core test-native test-fedml  ## set up and pass all tests
+
+test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
+	$(call PYTEST,core) tests --ignore=tests/native --ignore=tests/on_fedml
+
+test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
+	$(call PYTEST,core) tests/native
+
+test-fedml: .venv/fedml/.installed  ## the FedML plugin in FedML's own runner: sp, MPI, gRPC, TRPC
+	$(call PYTEST,fedml) tests/on_fedml
+
+demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: a ledger, a table, a picture
+	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output
+
+bench: .venv/core/.installed  ## ratios against a plain mean and every peer, measured in one run
+	.venv/core/bin/python benchmarks/ratios.py
+	.venv/core/bin/python benchmarks/ledger.py
+
+lint: .venv/tools/.ready .venv/core/.installed  ## ruff, mypy on the public API, clang-format
+	.venv/tools/bin/ruff check .
+	.venv/tools/bin/ruff format --check .
+	.venv/tools/bin/mypy --python-executable .venv/core/bin/python fedincentive
+	find csrc \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) | xargs .venv/tools/bin/clang-format --dry-run --Werror
+
+format: .venv/tools/.ready  ## rewrite the sources in the house format
+	.venv/tools/bin/ruff check --fix .
+	.venv/tools/bin/ruff format .
+	find csrc \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) | xargs .venv/tools/bin/clang-format -i
+
+system-deps:  ## compiler, MPI and PostgreSQL from Debian (root only)
+	@packages="g++ python3-dev binutils openmpi-bin libopenmpi-dev postgresql"
+	if ! command -v apt-get >/dev/null; then echo "No apt here. Install by hand what these Debian packages hold: $$packages"; exit 0; fi
+	if [ "$$(id -u)" != 0 ]; then echo "Not root. Run: sudo apt-get install $$packages"; exit 0; fi
+	missing=$$(for p in $$packages; do dpkg -s "$$p" >/dev/null 2>&1 || echo "$$p"; done)
+	if [ -z "$$missing" ]; then echo "System packages are all here."; exit 0; fi
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing
+
+clean:  ## remove everything make made
+	rm -rf .venv .make build demo-output *.egg-info
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+python:
+	@if [ -z "$(PYTHON)" ]; then
+	  echo "fedincentive needs Python 3.10 to 3.13 with venv; none was found. On Debian or Ubuntu: apt-get install python3 python3-venv"; exit 1; fi
+python-fedml:
+	@if [ -z "$(PYTHON_FEDML)" ]; then
+	  echo "FedML 0.9.6 needs Python 3.10 or 3.11 with venv; none was found. Name one: make PYTHON_FEDML=/path/to/python3.11 ..."; exit 1; fi
+compiler:
+	@if ! command -v "$${CXX:-g++}" >/dev/null && ! command -v clang++ >/dev/null; then
+	  echo "A C++17 compiler is needed and none was found. On Debian or Ubuntu: apt-get install g++ (or: make system-deps)"; exit 1; fi
+
+.venv/tools/.ready: | python
+	@echo "Making the tools environment (.venv/tools) ..."
+	"$(PYTHON)" -m venv --clear .venv/tools
+	.venv/tools/bin/pip install -q uv ruff==0.14.* mypy types-PyYAML types-tqdm clang-format==19.*
+	touch $@
+
+# One wheel for every environment (of one Python version). setuptools' build folder goes first: a stale one leaks old
+# files into a wheel.
+.make/wheel-%/.built: $(SOURCES) | python compiler .venv/tools/.ready
+	@echo "Building the wheel ..."
+	rm -rf $(@D) build
+	.venv/tools/bin/uv build -q --wheel --python "$(PYTHON_$*)" --out-dir $(@D) .
+	touch $@
+
+.venv/core/.deps: pyproject.toml Makefile | $(WHEEL)/.built
+	@echo "Making the core environment (.venv/core) ..."
+	"$(PYTHON)" -m venv --clear .venv/core
+	.venv/core/bin/pip install -q $(TORCH) "$$(ls $(WHEEL)/*.whl)[test,plots,postgres]"
+	touch $@
+
+.venv/core/.installed: $(WHEEL)/.built .venv/core/.deps
+	@.venv/core/bin/pip install -q --no-deps --force-reinstall $(WHEEL)/*.whl
+	touch $@
+
+# uv shares one copy of FedML's packages (6 GB) between checkouts.
+.venv/fedml/.deps: pyproject.toml Makefile | python-fedml $(WHEEL_FEDML)/.built
+	@echo "Making the FedML environment (.venv/fedml): FedML brings torch with its CUDA packages, about 6 GB the first time ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON_FEDML)" .venv/fedml
+	.venv/tools/bin/uv pip install -q --python .venv/fedml/bin/python "$$(ls $(WHEEL_FEDML)/*.whl)[fedml,fedml-mpi,test,plots]"
+	touch $@
+
+.venv/fedml/.installed: $(WHEEL_FEDML)/.built .venv/fedml/.deps
+	@.venv/tools/bin/uv pip install -q --python .venv/fedml/bin/python --no-deps --reinstall-package fedincentive $(WHEEL_FEDML)/*.whl
+	touch $@
