@@ -14,6 +14,10 @@ class SettingError(FedIncentiveError, ValueError):
     """A setting is unknown, missing, or outside its range."""
 
 
+class GameError(FedIncentiveError, ValueError):
+    """A game is not well formed, or is asked about a point outside its domain."""
+
+
 class AggregationError(FedIncentiveError, ValueError):
     """The updates, weights or trim given to an aggregation rule do not fit together."""
 
@@ -36,3 +40,15 @@ class RunError(FedIncentiveError, RuntimeError):
 
 class LedgerError(FedIncentiveError, RuntimeError):
     """The ledger refuses an operation or cannot carry it out."""
+
+
+class LedgerConflict(LedgerError):
+    """The key (run, round, kind) is taken by an entry with other contents; `field` is the first that differs."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class PaymentError(FedIncentiveError, ValueError):
+    """A payment rule got a value that is not exact, out of range, or does not fit the others."""
