@@ -1,0 +1,290 @@
+"""Valuations: the benefit v_i(w, s) of each agent, in closed form and for all agents at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import GameError
+from .arrays import Array, shaped, vector
+from .curves import Curve
+
+
+class Valuation(ABC):
+    """v_i(w, s) for all agents at once.
+
+    A new valuation writes `value`, `slope` and `gradient`; the rest has correct defaults and is overridden where a
+    closed form is faster or more is known.
+    """
+
+    concave: bool | None = None  # v_i known concave in its own s_i (True), known not to be (False), not known (None)
+    estimated: bool = False  # values come from training runs and carry a standard error
+
+    @abstractmethod
+    def value(self, w: Array, s: Array) -> Array:
+        """v_i(w, s), shape (n,)."""
+
+    @abstractmethod
+    def slope(self, w: Array, s: Array) -> Array:
+        """d v_i / d s_i, shape (n,)."""
+
+    @abstractmethod
+    def gradient(self, w: Array, s: Array) -> Array:
+        """grad_w v_i(w, s), one row per agent, shape (n, m)."""
+
+    def check(self, n: int, m: int) -> None:  # noqa: B027
+        """Raises GameError unless this valuation fits n agents and m parameters."""
+
+    def mean_gradient(self, w: Array, s: Array) -> Array:
+        """(1/n) sum_i grad_w v_i, shape (m,); closed forms compute it without the (n, m) matrix."""
+        return self.gradient(w, s).mean(axis=0)
+
+    def unilateral(self, w: Array, s: Array, t: Array) -> Array:
+        """v_i(w, (t_i, s_-i)) for all i: each agent alone moves to its own t_i; -inf where that is not defined.
+
+        One call of `value` per agent unless overridden.
+        """
+        out = np.empty(len(s))
+        moved = np.array(s, dtype=np.float64)
+        for i in range(len(s)):
+            moved[i] = t[i]
+            out[i] = self.value(w, moved)[i]
+            moved[i] = s[i]
+        return out
+
+    def tau(self, s_max: Array, w: Array | None = None) -> Array | None:
+        """max(0, sup of -d v_i/d s_i) over the box [0, s_max]; at this w, or over every w. None where none is known."""
+        return None
+
+    def optimum(self, s: Array) -> Array | None:
+        """argmax_w sum_i v_i(w, s), or None where it is not known in closed form."""
+        return None
+
+    def alone(self, t: Array) -> Array | None:
+        """v_i of agent i training by itself on t_i points with its own best model, or None where not defined."""
+        return None
+
+    def curvature(self) -> tuple[float, float] | None:
+        """(nu, M): strong convexity and smoothness in w of f = -(1/n) sum_i v_i, the same for every s, or None."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class SharedError(Valuation):
+    """The paper's Example 1 as a family: v_i = a_i - b_i (||w - target||^2 + floor) / (s_1 + ... + s_n).
+
+    With floor = 0 (as printed) the dynamics drift to s = 0, where v is not defined; floor = 0.5 repairs it.
+
+    >>> SharedError(1.0, 1.0, [1.0, 2.0]).value(np.array([0.5, 1.5]), np.array([0.0, 5.0]))
+    array([0.9, 0.9])
+    """
+
+    a: Array
+    b: Array
+    target: Array
+    floor: float = 0.0
+    concave = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", vector("a", self.a))
+        object.__setattr__(self, "b", vector("b", self.b, low=0.0))
+        object.__setattr__(self, "target", vector("target", self.target))
+        object.__setattr__(self, "floor", float(vector("floor", self.floor, low=0.0)))
+
+    def check(self, n: int, m: int) -> None:
+        shaped("a", self.a, (), (n,))
+        shaped("b", self.b, (), (n,))
+        shaped("target", self.target, (m,))
+
+    def error(self, w: Array) -> float:
+        return float(np.sum((w - self.target) ** 2)) + self.floor
+
+    def value(self, w: Array, s: Array) -> Array:
+        return np.broadcast_to(self.a - self.b * self.error(w) / self._total(s), np.shape(s)).copy()
+
+    def slope(self, w: Array, s: Array) -> Array:
+        return np.broadcast_to(self.b * self.error(w) / self._total(s) ** 2, np.shape(s)).copy()
+
+    def gradient(self, w: Array, s: Array) -> Array:
+        pull = -2.0 * (w - self.target) / self._total(s)
+        return np.multiply.outer(np.broadcast_to(self.b, np.shape(s)), pull)
+
+    def mean_gradient(self, w: Array, s: Array) -> Array:
+        return -2.0 * float(np.mean(self.b)) * (w - self.target) / self._total(s)
+
+    def unilateral(self, w: Array, s: Array, t: Array) -> Array:
+        total = np.maximum(np.sum(s) - s, 0.0) + t
+        defined = total > 0.0
+        return np.where(defined, self.a - self.b * self.error(w) / np.where(defined, total, 1.0), -np.inf)
+
+    def tau(self, s_max: Array, w: Array | None = None) -> Array:
+        return np.zeros(np.shape(s_max))
+
+    def optimum(self, s: Array) -> Array:
+        return self.target.copy()
+
+    @staticmethod
+    def _total(s: Array) -> float:
+        total = float(np.sum(s))
+        if total <= 0.0:
+            raise GameError(
+                "The contributions sum to 0, where v_i = a_i - b_i error/(s_1 + ... + s_n) is not defined: "
+                "start at s0 with a positive sum, and give the valuation a positive `floor`."
+            )
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic(Valuation):
+    """A quadratic game, for which every constant of Theorems 1 and 2 is known.
+
+        v_i = a_i + b_i s_i - k_i s_i^2 / 2 + s_i sum_{j != i} R_ij s_j + s_i <H_i, w> - (w - x_i)' Q (w - x_i) / 2
+
+    `k` bends agent i's own value, `interaction` R (n x n, or None) couples the contributions, `coupling` H (n x m, or
+    None) couples s_i and w, `stiffness` Q (m x m, positive definite) pulls w to the agents' ideals `x` (n x m).
+    """
+
+    a: Array
+    b: Array
+    k: Array
+    x: Array
+    stiffness: Array
+    interaction: Array | None = None
+    coupling: Array | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b", "k", "x", "stiffness", "interaction", "coupling"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, vector(name, getattr(self, name)))
+        q = self.stiffness
+        if q.ndim != 2 or not np.allclose(q, q.T) or np.linalg.eigvalsh(q)[0] <= 0.0:
+            raise GameError("stiffness must be a symmetric positive definite matrix: w would have no best value.")
+        if self.interaction is not None and np.any(np.diagonal(self.interaction)):
+            raise GameError("interaction must have a zero diagonal; an agent's own curvature is k.")
+
+    def check(self, n: int, m: int) -> None:
+        for name in ("a", "b", "k"):
+            shaped(name, getattr(self, name), (), (n,))
+        shaped("x", self.x, (n, m))
+        shaped("stiffness", self.stiffness, (m, m))
+        if self.interaction is not None:
+            shaped("interaction", self.interaction, (n, n))
+        if self.coupling is not None:
+            shaped("coupling", self.coupling, (n, m))
+
+    @property
+    def concave(self) -> bool:  # type: ignore[override]
+        return bool(np.all(self.k >= 0.0))
+
+    def value(self, w: Array, s: Array) -> Array:
+        return self.unilateral(w, s, s)
+
+    def slope(self, w: Array, s: Array) -> Array:
+        return self._pull(w, s) - self.k * s
+
+    def gradient(self, w: Array, s: Array) -> Array:
+        fit = -(w - self.x) @ self.stiffness
+        return fit if self.coupling is None else fit + s[:, None] * self.coupling
+
+    def mean_gradient(self, w: Array, s: Array) -> Array:
+        fit = -self.stiffness @ (w - self.x.mean(axis=0))
+        return fit if self.coupling is None else fit + s @ self.coupling / len(s)
+
+    def unilateral(self, w: Array, s: Array, t: Array) -> Array:
+        gap = w - self.x
+        fit = 0.5 * np.einsum("ij,ij->i", gap @ self.stiffness, gap)
+        return self.a + t * self._pull(w, s) - 0.5 * self.k * t**2 - fit
+
+    def tau(self, s_max: Array, w: Array | None = None) -> Array | None:
+        if self.coupling is not None and w is None and np.any(self.coupling):
+            return None  # s_i <H_i, w> has every slope once w may be anything
+        least = self.b + np.minimum(-self.k * s_max, 0.0)
+        if self.interaction is not None:
+            least = least + np.minimum(self.interaction, 0.0) @ s_max
+        if self.coupling is not None and w is not None:
+            least = least + self.coupling @ w
+        return np.maximum(0.0, -np.broadcast_to(least, np.shape(s_max)))
+
+    def optimum(self, s: Array) -> Array:
+        centre = self.x.mean(axis=0)
+        if self.coupling is None:
+            return centre
+        return centre + np.linalg.solve(self.stiffness, s @ self.coupling / len(s))
+
+    def curvature(self) -> tuple[float, float]:
+        eigenvalues = np.linalg.eigvalsh(self.stiffness)
+        return float(eigenvalues[0]), float(eigenvalues[-1])
+
+    def _pull(self, w: Array, s: Array) -> Array:
+        """The slope at s_i = 0: everything that multiplies s_i linearly."""
+        pull = np.broadcast_to(self.b, np.shape(s))
+        if self.interaction is not None:
+            pull = pull + self.interaction @ s
+        return pull if self.coupling is None else pull + self.coupling @ w
+
+
+@dataclass(frozen=True, eq=False)
+class DataValue(Valuation):
+    """Data as a shared good: v_i = curve_i(E_i) - fit_i ||w - x_i||^2 / 2, with E_i = s_i + spill sum_{j != i} s_j.
+
+    `curve` turns useful points into value (an accuracy curve, a logarithm, a line); `spill` in [0, 1] says how much of
+    another agent's point is worth to me; `x` is each agent's ideal model (n x m) and `fit` how much it cares.
+
+    >>> from fedincentive.game.curves import Logarithm
+    >>> DataValue(Logarithm(1.0, 1.0), x=[[0.0], [0.0]]).value(np.zeros(1), np.array([0.0, 9.0])).round(3)
+    array([2.303, 2.303])
+    """
+
+    curve: Curve
+    x: Array
+    fit: Array = 1.0  # type: ignore[assignment]
+    spill: Array = 1.0  # type: ignore[assignment]
+    concave = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", vector("x", self.x))
+        object.__setattr__(self, "fit", vector("fit", self.fit, low=0.0))
+        object.__setattr__(self, "spill", vector("spill", self.spill, low=0.0))
+        if np.any(self.spill > 1.0):
+            raise GameError("spill must be between 0 and 1: another agent's point is worth at most one of one's own.")
+
+    def check(self, n: int, m: int) -> None:
+        shaped("x", self.x, (n, m))
+        shaped("fit", self.fit, (), (n,))
+        shaped("spill", self.spill, (), (n,))
+        self.curve.check(n)
+
+    def value(self, w: Array, s: Array) -> Array:
+        return self.unilateral(w, s, s)
+
+    def slope(self, w: Array, s: Array) -> Array:
+        return self.curve.slope(self._useful(s, s))
+
+    def gradient(self, w: Array, s: Array) -> Array:
+        return -np.reshape(self.fit, (-1, 1)) * (w - self.x)
+
+    def mean_gradient(self, w: Array, s: Array) -> Array:
+        weight = np.broadcast_to(self.fit, len(self.x))
+        return (weight @ self.x - weight.sum() * w) / len(self.x)
+
+    def unilateral(self, w: Array, s: Array, t: Array) -> Array:
+        return self.curve.value(self._useful(s, t)) - 0.5 * self.fit * np.sum((w - self.x) ** 2, axis=1)
+
+    def tau(self, s_max: Array, w: Array | None = None) -> Array:
+        return np.zeros(np.shape(s_max))
+
+    def optimum(self, s: Array) -> Array:
+        weight = np.broadcast_to(self.fit, len(self.x))
+        return weight @ self.x / weight.sum() if weight.sum() > 0.0 else self.x.mean(axis=0)
+
+    def alone(self, t: Array) -> Array:
+        return self.curve.value(t)
+
+    def curvature(self) -> tuple[float, float]:
+        mean = float(np.mean(self.fit))
+        return mean, mean
+
+    def _useful(self, s: Array, t: Array) -> Array:
+        return t + self.spill * (np.sum(s) - s)
