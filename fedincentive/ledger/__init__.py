@@ -1,0 +1,36 @@
+"""The payment ledger: exact, append-only, hash-chained, checkable by anyone.
+
+with ledger.open("payments.db") as book:
+    receipt = book.append(ledger.tranche("demo", 7, ...))
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..payments import MINOR
+from .chain import Checkpoint
+from .entry import BALANCED, KINDS, Entry
+from .store import Ledger, Receipt, Record
+
+__all__ = ["BALANCED", "KINDS", "Checkpoint", "Entry", "Ledger", "Receipt", "Record", "open", "read"]
+
+
+def open(target: str | Path, *, minor: int | None = MINOR) -> Ledger:
+    """The ledger at a path (SQLite) or a postgresql:// address, made if it is not there."""
+    return _store(target, minor, create=True)
+
+
+def read(target: str | Path) -> Ledger:
+    """An existing ledger for reading only; a missing one is an error and nothing is made."""
+    return _store(target, None, create=False)
+
+
+def _store(target: str | Path, minor: int | None, *, create: bool) -> Ledger:
+    if isinstance(target, str) and target.startswith(("postgresql://", "postgres://")):
+        from .postgres import PostgresLedger
+
+        return PostgresLedger(target, minor, create=create)
+    from .sqlite import SQLiteLedger
+
+    return SQLiteLedger(target, minor, create=create)

@@ -1,0 +1,273 @@
+"""The ledger in one SQLite file: the default, for one machine and several writers on it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote
+
+from ..errors import LedgerError
+from . import chain
+from .chain import Checkpoint
+from .entry import VERSION, Entry
+from .store import Ledger, Receipt, Row, corrected, existing
+
+APPLICATION = 0x46444C47  # "FDLG", in the file's header: `file` and we recognise a ledger by it
+BUSY_SECONDS = 60.0  # a writer waits this long for another one; a transaction takes milliseconds
+COLUMNS = "seq, run, round, kind, corrects, body, hash"
+
+
+class SQLiteLedger(Ledger):
+    """Write-ahead log, synchronous=FULL: when `append` returns, the entry is on the disk."""
+
+    def __init__(self, path: str | Path, minor: int | None, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self.address = str(path)
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._failure: str | None = None
+        self._db = self._connect(create)
+        try:
+            if create:
+                self._prepare(minor)
+            self.minor = self._read_minor(minor)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise LedgerError(f"{self.address} cannot be used as a ledger: {error}.") from error
+        except BaseException:
+            self._db.close()
+            raise
+
+    # opening
+
+    def _connect(self, create: bool) -> sqlite3.Connection:
+        if not create and not self.path.is_file():
+            raise LedgerError(f"There is no ledger at {self.address}.")
+        if not self.path.parent.is_dir():
+            raise LedgerError(f"The ledger {self.address} cannot be made: its directory does not exist.")
+        modes = ["mode=rwc"] if create else ["mode=ro"]
+        if not create and not Path(f"{self.path}-wal").exists():
+            modes.append("immutable=1")  # a copy on read-only storage, where no lock file can be made
+        for mode in modes:
+            address = f"file:{quote(str(self.path.absolute()))}?{mode}"
+            try:
+                db = sqlite3.connect(
+                    address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                )
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                return db
+            except sqlite3.DatabaseError as error:
+                problem = error
+        raise LedgerError(f"{self.address} cannot be opened as a ledger: {problem}.") from problem
+
+    def _prepare(self, minor: int | None) -> None:
+        if self._is_empty():
+            _set(self._db, "journal_mode", "wal", "wal")
+            self._create(minor)
+        self._check_format()
+        _set(self._db, "journal_mode", "wal", "wal")
+        _set(self._db, "synchronous", "full", 2)
+        _set(self._db, "foreign_keys", "on", 1)
+
+    def _is_empty(self) -> bool:
+        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        return tables == 0 and _get(self._db, "application_id") == 0 and _get(self._db, "user_version") == 0
+
+    def _create(self, minor: int | None) -> None:
+        if type(minor) is not int or minor < 1:
+            raise LedgerError(
+                f"minor is {minor!r}; a new ledger needs the number of minor units per unit, an int >= 1."
+            )
+        _set(self._db, "synchronous", "full", 2)
+        with self._transaction():
+            if not self._is_empty():
+                return  # another process made it while we waited
+            for statement in _statements():
+                self._db.execute(statement)
+            self._db.execute("INSERT INTO ledger (one, version, minor) VALUES (1, ?, ?)", (VERSION, minor))
+            self._db.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _check_format(self) -> None:
+        if _get(self._db, "application_id") != APPLICATION:
+            raise LedgerError(f"{self.address} is a database of another program, not a ledger; choose another path.")
+        version = _get(self._db, "user_version")
+        if version != VERSION:
+            raise LedgerError(
+                f"{self.address} has ledger format {version}, this release reads {VERSION}; install a newer fedincentive."
+            )
+
+    def _read_minor(self, wanted: int | None) -> int:
+        self._check_format()
+        row = self._db.execute("SELECT minor FROM ledger").fetchone()
+        if row is None:
+            raise LedgerError(f"{self.address} does not say its minor units per unit; it was tampered with.")
+        if wanted is not None and wanted != row[0]:
+            raise LedgerError(f"{self.address} counts {row[0]} minor units per unit, the settings say {wanted}.")
+        return int(row[0])
+
+    # appending
+
+    def append(self, entry: Entry) -> Receipt:
+        with self._lock, self._transaction():
+            taken = self._row(
+                "run = ? AND round = ? AND kind = ? AND corrects = ?",
+                (entry.run, entry.round, entry.kind, entry.corrects),
+            )
+            if taken:
+                return existing(entry, taken)
+            if entry.corrects:
+                corrected(entry, self._row("seq = ?", (entry.corrects,)))
+            count, previous = self._head()
+            seq = count + 1
+            digest = chain.link(seq, previous, entry.body)
+            self._db.executemany(
+                "INSERT INTO postings (seq, account, amount) VALUES (?, ?, ?)",
+                [(seq, account, amount) for account, amount in sorted(entry.postings.items())],
+            )
+            self._db.execute(
+                f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (seq, entry.run, entry.round, entry.kind, entry.corrects, entry.body, digest),
+            )
+        return Receipt(seq, digest, created=True)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._check_usable()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._rollback()
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._rollback()
+            raise self._explain(error) from error
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:
+            try:
+                self._db.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                self._failure = str(error)
+
+    def _explain(self, error: sqlite3.Error) -> LedgerError:
+        text = str(error)
+        if "full" in text:
+            return LedgerError(f"{self.address}: {text}. Nothing was written; free some space and append again.")
+        if "locked" in text or "busy" in text:
+            return LedgerError(f"{self.address}: another writer held it for {BUSY_SECONDS:.0f} s. Append again.")
+        if "I/O" in text or "malformed" in text:
+            # after a failed fsync the system may have dropped the pages: only a fresh start reads what is there
+            self._failure = text
+            return LedgerError(
+                f"{self.address}: {text}. Whether the entry was kept is unknown: check the disk, open the ledger again "
+                "and append the same entry again; it is never written twice."
+            )
+        return LedgerError(f"{self.address} refused the entry: {text}.")
+
+    def _check_usable(self) -> None:
+        if self._process != os.getpid():
+            raise LedgerError(f"{self.address} was opened by another process; open it again in this one.")
+        if self._failure:
+            raise LedgerError(f"{self.address} failed before ({self._failure}); open it again.")
+
+    # reading
+
+    def _head(self) -> tuple[int, str]:
+        row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        return (row[0], row[1]) if row else (0, self.genesis)
+
+    def _row(self, where: str, values: tuple[object, ...]) -> Row | None:
+        row = self._db.execute(f"SELECT {COLUMNS} FROM entries WHERE {where}", values).fetchone()
+        return Row(*row) if row else None
+
+    def head(self) -> Checkpoint:
+        with self._reading():
+            return Checkpoint(*self._head())
+
+    def rows(self, run: str | None = None) -> Iterator[Row]:
+        where, values = ("WHERE run = ?", (run,)) if run is not None else ("", ())
+        with self._reading():
+            for row in self._db.execute(f"SELECT {COLUMNS} FROM entries {where} ORDER BY seq", values):
+                yield Row(*row)
+
+    def postings(self) -> Iterator[tuple[int, str, int]]:
+        with self._reading():
+            yield from self._db.execute("SELECT seq, account, amount FROM postings ORDER BY seq, account")
+
+    def balances(self, run: str | None = None) -> dict[str, int]:
+        where, values = (
+            ("WHERE seq IN (SELECT seq FROM entries WHERE run = ?)", (run,)) if run is not None else ("", ())
+        )
+        halves = f"SELECT account, SUM(amount >> 32), SUM(amount & 4294967295) FROM postings {where} GROUP BY account"
+        with self._reading():
+            return {a: (high << 32) + low for a, high, low in self._db.execute(f"{halves} ORDER BY account", values)}
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            self._check_usable()
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise LedgerError(f"{self.address} cannot be read: {error}.") from error
+
+    def damage(self) -> Iterator[tuple[str, str]]:
+        with self._reading():
+            for (line,) in self._db.execute("PRAGMA integrity_check").fetchall():
+                if line != "ok":
+                    yield "integrity", line
+            found = dict(self._db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        for name, sql in _expected().items():
+            if name not in found:
+                yield "schema", f"{name} is missing: it was dropped."
+            elif found[name] != sql:
+                yield "schema", f"{name} is not as it was made: {found[name]!r}."
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+
+def _statements() -> list[str]:
+    text = resources.files(__package__).joinpath("schema/sqlite.sql").read_text("utf-8")
+    statements, current = [], ""
+    for line in text.splitlines(keepends=True):
+        if current or line.strip() and not line.startswith("--"):
+            current += line
+        if current and sqlite3.complete_statement(current):
+            statements.append(current.strip())
+            current = ""
+    return statements
+
+
+def _expected() -> dict[str, str]:
+    db = sqlite3.connect(":memory:")
+    try:
+        for statement in _statements():
+            db.execute(statement)
+        return dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    finally:
+        db.close()
+
+
+def _get(db: sqlite3.Connection, pragma: str) -> object:
+    return db.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+
+def _set(db: sqlite3.Connection, pragma: str, value: str, expected: object) -> None:
+    """Set and read back: SQLite answers a pragma it cannot honour by silently keeping the old value."""
+    db.execute(f"PRAGMA {pragma} = {value}")
+    found = _get(db, pragma)
+    if found != expected:
+        raise LedgerError(
+            f"SQLite keeps {pragma} at {found!r} instead of {expected!r}: the ledger would not be durable."
+        )
