@@ -11,9 +11,26 @@ from pathlib import Path
 from ..payments import MINOR
 from .chain import Checkpoint
 from .entry import BALANCED, KINDS, Entry
+from .rules import commitment, reversal, settlement, tranche, transfer, truthful
 from .store import Ledger, Receipt, Record
 
-__all__ = ["BALANCED", "KINDS", "Checkpoint", "Entry", "Ledger", "Receipt", "Record", "open", "read"]
+__all__ = [
+    "BALANCED",
+    "KINDS",
+    "Checkpoint",
+    "Entry",
+    "Ledger",
+    "Receipt",
+    "Record",
+    "commitment",
+    "open",
+    "read",
+    "reversal",
+    "settlement",
+    "tranche",
+    "transfer",
+    "truthful",
+]
 
 
 def open(target: str | Path, *, minor: int | None = MINOR) -> Ledger:

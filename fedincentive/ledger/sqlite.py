@@ -99,7 +99,7 @@ class SQLiteLedger(Ledger):
         version = _get(self._db, "user_version")
         if version != VERSION:
             raise LedgerError(
-                f"{self.address} has ledger format {version}, this release reads {VERSION}; install a newer fedincentive."
+                f"{self.address} has ledger format {version}, this release reads {VERSION}; install a newer one."
             )
 
     def _read_minor(self, wanted: int | None) -> int:
