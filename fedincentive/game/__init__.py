@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
 from .curves import Curve, Line, Logarithm, PowerLaw
+from .dynamics import State, ascent, contributions, joint, last
 from .games import Game, paper_example, repaired_example
+from .phase_one import PhaseOne, beta_dom, beta_ne, phase_one
+from .random_games import random_data_value, random_quadratic
+from .search import Search
 from .valuations import DataValue, Quadratic, SharedError, Valuation
 
 __all__ = [
@@ -17,10 +21,22 @@ __all__ = [
     "Line",
     "LinearCost",
     "Logarithm",
+    "PhaseOne",
     "PowerLaw",
     "Quadratic",
+    "Search",
     "SharedError",
+    "State",
     "Valuation",
+    "ascent",
+    "beta_dom",
+    "beta_ne",
+    "contributions",
+    "joint",
+    "last",
     "paper_example",
+    "phase_one",
+    "random_data_value",
+    "random_quadratic",
     "repaired_example",
 ]

@@ -33,6 +33,10 @@ class Cost(ABC):
         """The largest slope of each agent on [0, s_max], or None where none is known."""
         return None
 
+    def bend(self, s_max: Array) -> tuple[Array, Array] | None:
+        """The least and the largest second derivative of each agent on [0, s_max], or None where none is known."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class LinearCost(Cost):
@@ -55,6 +59,9 @@ class LinearCost(Cost):
 
     def zeta(self, s_max: Array) -> Array:
         return self.slope(s_max)
+
+    def bend(self, s_max: Array) -> tuple[Array, Array]:
+        return np.zeros(np.shape(s_max)), np.zeros(np.shape(s_max))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +87,13 @@ class ConvexCost(Cost):
 
     def zeta(self, s_max: Array) -> Array:
         return self.slope(s_max)
+
+    def bend(self, s_max: Array) -> tuple[Array, Array] | None:
+        if np.any((self.power > 1.0) & (self.power < 2.0)):
+            return None  # s^power with 1 < power < 2 bends without limit at 0
+        power = np.broadcast_to(self.power, np.shape(s_max))
+        most = self.a * power * (power - 1.0) * s_max ** np.maximum(power - 2.0, 0.0)
+        return np.where(power == 2.0, most, 0.0), most
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,8 @@ from .arrays import Array, per_agent, vector
 from .costs import Cost, LinearCost
 from .valuations import SharedError, Valuation
 
+NEAR = 1e-11  # of s_max: more than the rounding of ten thousand steps, far less than a data point
+
 
 @dataclass(frozen=True, eq=False)
 class Game:
@@ -33,7 +35,8 @@ class Game:
     s_max: Array
     s0: Array
     w0: Array
-    outside_option: Array | None = None
+    outside_option: Array | None = None  # what each agent has by not taking part
+    budget: Array | None = None  # the most each agent can pay over the run (inf: no limit)
 
     def __post_init__(self) -> None:
         n = len(self.agents)
@@ -46,6 +49,10 @@ class Game:
             raise GameError(f"w0 must be one row of model parameters, but has shape {self.w0.shape}.")
         if self.outside_option is not None:
             object.__setattr__(self, "outside_option", per_agent("outside_option", self.outside_option, n))
+        if self.budget is not None:
+            limited = np.array(self.budget, dtype=np.float64)
+            per_agent("budget", np.where(np.isposinf(limited), 0.0, limited), n, low=0.0)
+            object.__setattr__(self, "budget", np.broadcast_to(limited, (n,)).copy())
         self.valuation.check(n, self.m)
         self.check(self.s0, "s0")
         for what, result in (("value", self.values(self.w0, self.s0)), ("slope", self.slopes(self.w0, self.s0))):
@@ -106,7 +113,17 @@ class Game:
 
     def step(self, w: Array, s: Array, gamma: float, beta: float = 0.0) -> Array:
         """clip(s + gamma g(w, s), 0, s_max): one step of every agent up its own utility."""
-        return np.clip(s + gamma * self.masked(self.slopes(w, s, beta), s), 0.0, self.s_max)
+        return self.move(s, gamma * self.masked(self.slopes(w, s, beta), s))
+
+    def move(self, s: Array, change: Array) -> Array:
+        """clip(s + change, 0, s_max), where a step that ends within rounding of the bound it runs to ends on it.
+
+        The mask and `s = s_max` ask for equality, which sums of floats miss by an ulp.
+        """
+        reached = np.clip(s + change, 0.0, self.s_max)
+        near = NEAR * self.s_max
+        reached = np.where((change > 0.0) & (self.s_max - reached <= near), self.s_max, reached)
+        return np.where((change < 0.0) & (reached <= near), 0.0, reached)
 
     def gradients(self, w: Array, s: Array) -> Array:
         """Row i is d_i = grad_w v_i(w, s)."""

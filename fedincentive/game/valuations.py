@@ -58,6 +58,17 @@ class Valuation(ABC):
         """max(0, sup of -d v_i/d s_i) over the box [0, s_max]; at this w, or over every w. None where none is known."""
         return None
 
+    def others(self, w: Array, s: Array, t: Array) -> Array:
+        """sum_{j != i} v_j(w, (t_i, s_-i)) for all i: what the others would have if i alone moved to t_i."""
+        out = np.empty(len(s))
+        moved = np.array(s, dtype=np.float64)
+        for i in range(len(s)):
+            moved[i] = t[i]
+            values = self.value(w, moved)
+            out[i] = values.sum() - values[i]
+            moved[i] = s[i]
+        return out
+
     def optimum(self, s: Array) -> Array | None:
         """argmax_w sum_i v_i(w, s), or None where it is not known in closed form."""
         return None
@@ -66,8 +77,8 @@ class Valuation(ABC):
         """v_i of agent i training by itself on t_i points with its own best model, or None where not defined."""
         return None
 
-    def curvature(self) -> tuple[float, float] | None:
-        """(nu, M): strong convexity and smoothness in w of f = -(1/n) sum_i v_i, the same for every s, or None."""
+    def curvature(self, s: Array) -> tuple[float, float] | None:
+        """(nu, M): strong convexity and smoothness in w of f = -(1/n) sum_i v_i at this s, or None."""
         return None
 
 
@@ -119,11 +130,22 @@ class SharedError(Valuation):
         defined = total > 0.0
         return np.where(defined, self.a - self.b * self.error(w) / np.where(defined, total, 1.0), -np.inf)
 
+    def others(self, w: Array, s: Array, t: Array) -> Array:
+        a, b = np.broadcast_to(self.a, np.shape(s)), np.broadcast_to(self.b, np.shape(s))
+        total = np.maximum(np.sum(s) - s, 0.0) + t
+        defined = total > 0.0
+        shared = (b.sum() - b) * self.error(w) / np.where(defined, total, 1.0)
+        return np.where(defined, a.sum() - a - shared, -np.inf)
+
     def tau(self, s_max: Array, w: Array | None = None) -> Array:
         return np.zeros(np.shape(s_max))
 
     def optimum(self, s: Array) -> Array:
         return self.target.copy()
+
+    def curvature(self, s: Array) -> tuple[float, float]:
+        bend = 2.0 * float(np.mean(self.b)) / self._total(s)
+        return bend, bend
 
     @staticmethod
     def _total(s: Array) -> float:
@@ -188,6 +210,12 @@ class Quadratic(Valuation):
         fit = -(w - self.x) @ self.stiffness
         return fit if self.coupling is None else fit + s[:, None] * self.coupling
 
+    def second_derivatives(self) -> tuple[Array, Array]:
+        """(d^2 v_i / d s_j d s_i as n x n, d^2 v_i / d w d s_i as n x m): constant, so exact everywhere."""
+        n, m = self.x.shape
+        within = -np.diag(np.broadcast_to(self.k, n)) + (0.0 if self.interaction is None else self.interaction)
+        return within, np.zeros((n, m)) if self.coupling is None else self.coupling
+
     def mean_gradient(self, w: Array, s: Array) -> Array:
         fit = -self.stiffness @ (w - self.x.mean(axis=0))
         return fit if self.coupling is None else fit + s @ self.coupling / len(s)
@@ -196,6 +224,11 @@ class Quadratic(Valuation):
         gap = w - self.x
         fit = 0.5 * np.einsum("ij,ij->i", gap @ self.stiffness, gap)
         return self.a + t * self._pull(w, s) - 0.5 * self.k * t**2 - fit
+
+    def others(self, w: Array, s: Array, t: Array) -> Array:
+        values = self.value(w, s)
+        felt = 0.0 if self.interaction is None else (t - s) * (s @ self.interaction)
+        return values.sum() - values + felt
 
     def tau(self, s_max: Array, w: Array | None = None) -> Array | None:
         if self.coupling is not None and w is None and np.any(self.coupling):
@@ -213,7 +246,7 @@ class Quadratic(Valuation):
             return centre
         return centre + np.linalg.solve(self.stiffness, s @ self.coupling / len(s))
 
-    def curvature(self) -> tuple[float, float]:
+    def curvature(self, s: Array) -> tuple[float, float]:
         eigenvalues = np.linalg.eigvalsh(self.stiffness)
         return float(eigenvalues[0]), float(eigenvalues[-1])
 
@@ -282,7 +315,7 @@ class DataValue(Valuation):
     def alone(self, t: Array) -> Array:
         return self.curve.value(t)
 
-    def curvature(self) -> tuple[float, float]:
+    def curvature(self, s: Array) -> tuple[float, float]:
         mean = float(np.mean(self.fit))
         return mean, mean
 

@@ -1,0 +1,151 @@
+"""Phase 1 as a value: did everyone reach s_max, and if not, who is short and what beta would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import GameError
+from .arrays import Array
+from .dynamics import contributions
+from .games import Game
+from .search import Search, maximise
+
+Ending = Literal["full", "rested", "round limit"]
+NAMED = 5  # agents named in a sentence before "and k more"
+
+
+@dataclass(frozen=True)
+class PhaseOne:
+    """How phase 1 ended. `full` is success; the other two are results with advice, never settled silently."""
+
+    ending: Ending
+    rounds: int
+    s: tuple[float, ...]
+    residual: float  # ||g||_inf at the end
+    short: tuple[str, ...]  # agents below their s_max
+    beta: float
+    beta_ne: float | None  # from here on s_max is an equilibrium at this w
+    beta_dom: float | None  # above it every agent gains by every further point, whatever the others do
+
+    @property
+    def advice(self) -> str:
+        return advice(self.ending, self.short, self.beta, self.beta_ne, self.beta_dom, self.rounds, self.residual)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "advice": self.advice}
+
+
+def phase_one(
+    game: Game,
+    *,
+    gamma: float,
+    beta: float,
+    w: Array | None = None,
+    s: Array | None = None,
+    round_limit: int = 10_000,
+    tol: float = 1e-9,
+) -> PhaseOne:
+    """Plays the contribution dynamics with payment beta until s = s_max, rest, or the round limit.
+
+    >>> from fedincentive.game import repaired_example
+    >>> phase_one(repaired_example(), gamma=1.0, beta=0.05).ending
+    'full'
+    """
+    if beta < 0.0 or not np.isfinite(beta):
+        raise GameError(f"beta is {beta!r}: it must be a finite number, at least 0 (0 plays without payment).")
+    w = game.w0 if w is None else w
+    for state in contributions(game, gamma, beta=beta, w=w, s=s):
+        ending = ending_of(state.s, game.s_max, state.residual, state.round, tol=tol, round_limit=round_limit)
+        if ending is not None:
+            break
+    short = tuple(game.agents[i] for i in np.flatnonzero(state.s < game.s_max))
+    betas = (None, None) if ending == "full" else (beta_ne(game, w), beta_dom(game, w))
+    return PhaseOne(ending, state.round, tuple(state.s.tolist()), state.residual, short, beta, *betas)
+
+
+def ending_of(s: Array, s_max: Array, residual: float, rounds: int, *, tol: float, round_limit: int) -> Ending | None:
+    """The ending reached, or None while phase 1 goes on. Rest is ||g||_inf <= tol: some g_i > 0 would end too early."""
+    if bool(np.all(s >= s_max)):
+        return "full"
+    if residual <= tol:
+        return "rested"
+    return "round limit" if rounds >= round_limit else None
+
+
+def advice(
+    ending: Ending,
+    short: Sequence[str],
+    beta: float,
+    ne: float | None,
+    dom: float | None,
+    rounds: int,
+    residual: float,
+) -> str:
+    """What an operator reads: who is short, and which beta would change it."""
+    if ending == "full":
+        return f"Every agent gives its s_max after {rounds} rounds."
+    stop = (
+        f"Phase 1 rested after {rounds} rounds short of s_max"
+        if ending == "rested"
+        else f"Phase 1 stopped at the round limit of {rounds}, still moving (|g| = {residual:.3g})"
+    )
+    sentences = [f"{stop}: {named(short)} below s_max at beta = {beta:g}."]
+    if ne is not None:
+        sentences.append(f"beta_NE = {ne:.6g}: from there on s_max is an equilibrium at this w.")
+    if dom is not None:
+        sentences.append(f"beta_dom = {dom:.6g}: above it every further point pays, whatever the others do.")
+    if dom is not None and beta > dom:
+        sentences.append("beta is large enough: allow more rounds or a larger gamma.")
+    elif ne is None and dom is None:
+        sentences.append(
+            "The center knows no bound of the costs and valuations here: raise beta or ask the agents named."
+        )
+    return " ".join(sentences)
+
+
+def named(agents: Sequence[str]) -> str:
+    """'agent a is', 'agents a, b are', or the first few and a count."""
+    if len(agents) == 1:
+        return f"agent {agents[0]} is"
+    head = ", ".join(agents[:NAMED])
+    more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
+    return f"agents {head}{more} are"
+
+
+def withholding_gains(game: Game, w: Array, search: Search | None = None) -> Array:
+    """Per agent, the largest average gain per withheld point at s_max, without payment; -inf where s_max_i = 0.
+
+        sup over t < s_max_i of [h_i(t) - h_i(s_max_i)] / (s_max_i - t),   h_i = v_i - c_i with the others at s_max
+
+    A payment of beta per point takes beta from each of them, so s_max is an equilibrium at w iff beta is at least
+    this for every agent. The limit t -> s_max_i is c_i' - d v_i/d s_i; for a concave h_i it is the supremum.
+    """
+    full = game.s_max
+    limit = np.where(full > 0.0, -game.slopes(w, full), -np.inf)
+    if game.concave:
+        return limit
+    here = game.deviations(w, full, full)
+
+    def per_point(t: Array) -> Array:
+        withheld = full - t
+        inside = withheld > 1e-9 * full  # closer than this the quotient is rounding noise; the limit covers it
+        gain = game.deviations(w, full, t) - here
+        return np.where(inside, gain / np.where(inside, withheld, 1.0), -np.inf)
+
+    _, best = maximise(per_point, np.zeros(game.n), full, search or Search(), concave=False)
+    return np.maximum(limit, best)
+
+
+def beta_ne(game: Game, w: Array, search: Search | None = None) -> float:
+    """The smallest beta >= 0 for which s_max is an equilibrium at w (a lower bound of it unless u is known concave)."""
+    return max(0.0, float(withholding_gains(game, w, search).max()))
+
+
+def beta_dom(game: Game, w: Array | None = None) -> float | None:
+    """zeta + tau: above it giving more is dominant for everyone. At this w, or for every w; None where unbounded."""
+    zeta, tau = game.zeta, game.tau_at(w)
+    return None if zeta is None or tau is None else zeta + tau
