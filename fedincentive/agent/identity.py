@@ -1,0 +1,67 @@
+"""Who wrote a report: an HMAC with the agent's own key over everything that moves money or the model."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import SettingError
+from ..messages import Report, Update
+
+
+def digest(update: Update | None) -> str:
+    """sha256 of an update: names, types, shapes and bytes, in order.
+
+    >>> digest(None)
+    ''
+    """
+    if update is None:
+        return ""
+    total = hashlib.sha256()
+    for name, array in update.items():
+        array = np.ascontiguousarray(array)
+        total.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
+        total.update(array.data if array.size else b"")
+    return total.hexdigest()
+
+
+def signature(report: Report, key: bytes) -> str:
+    """HMAC-SHA256 over (run, round, phase, agent, s, delivered, valuation, digest of the update)."""
+
+    def exact(value: float | None) -> str:
+        return "" if value is None else float(value).hex()
+
+    fields = [report.run, report.round, report.phase, report.agent]
+    fields += [exact(report.s), exact(report.delivered), exact(report.valuation), digest(report.update)]
+    return hmac.new(key, json.dumps(fields).encode(), hashlib.sha256).hexdigest()
+
+
+def sign(report: Report, key: bytes) -> Report:
+    """The report with its author's signature."""
+    return replace(report, signature=signature(report, key))
+
+
+def authentic(report: Report, key: bytes) -> bool:
+    return report.signature is not None and hmac.compare_digest(report.signature, signature(report, key))
+
+
+def read_keys(path: str | Path) -> dict[str, bytes]:
+    """Keys from a JSON file {agent: secret}; a secret needs at least 16 characters."""
+    try:
+        values = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise SettingError(f"incentive.keys: {path} cannot be read as JSON ({error}).") from error
+    if not isinstance(values, Mapping):
+        raise SettingError(f"incentive.keys: {path} must hold one mapping from agent to secret.")
+    for agent, secret in values.items():
+        if not isinstance(secret, str) or len(secret) < 16:
+            raise SettingError(
+                f"incentive.keys: the secret of agent {agent!r} must be a string of 16 or more characters."
+            )
+    return {agent: secret.encode() for agent, secret in values.items()}

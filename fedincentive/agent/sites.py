@@ -1,0 +1,157 @@
+"""Sites: where an agent's data and training are. A host implements `Site`; the closed-form game has one too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..game import Game
+from ..messages import Update
+
+
+class Site(Protocol):
+    """What an agent can do with its own data. Costs and valuations are private to it."""
+
+    s_max: float
+    whole: bool  # points are drawn whole: round(points) of them
+    w0: Update | None  # the first model where it is known; contribute rounds carry none
+
+    def update(self, w: Update, points: float, step: int, s: Mapping[str, float]) -> Update:
+        """d_i from w on this many points; `step` seeds the training, `s` is everyone's broadcast contribution."""
+
+    def value(self, w: Update, s: Mapping[str, float]) -> float:
+        """v_i(w, s)."""
+
+    def cost(self, points: float) -> float:
+        """c_i(points), for the whole run."""
+
+    def cost_slope(self, points: float) -> float:
+        """c_i'(points)."""
+
+
+class ClosedFormSite:
+    """Agent i of a closed-form game. Sites made by `of` share their evaluations of the same broadcast."""
+
+    whole = False
+
+    def __init__(self, game: Game, i: int, board: _Board | None = None) -> None:
+        self.game, self.i = game, i
+        self.name = game.agents[i]
+        self.s_max = float(game.s_max[i])
+        self.w0 = {"w": game.w0}
+        self._board = board or _Board(game)
+
+    @classmethod
+    def of(cls, game: Game) -> list[ClosedFormSite]:
+        """One site per agent.
+
+        >>> from fedincentive.game import paper_example
+        >>> [site.s_max for site in ClosedFormSite.of(paper_example())]
+        [5.0, 5.0]
+        """
+        board = _Board(game)
+        return [cls(game, i, board) for i in range(game.n)]
+
+    def update(self, w: Update, points: float, step: int, s: Mapping[str, float]) -> Update:
+        row = self._board.rows("gradients", w, s, self.i, points)
+        return {"w": np.array(row, dtype=np.float64)}
+
+    def value(self, w: Update, s: Mapping[str, float]) -> float:
+        return float(self._board.rows("values", w, s, self.i))
+
+    def slope(self, w: Update, s: Mapping[str, float], own: float | None = None) -> float:
+        """d v_i / d s_i at the broadcast (w, s), or where the agent itself gives `own` points."""
+        return float(self._board.rows("slopes", w, s, self.i, own))
+
+    def cost(self, points: float) -> float:
+        return float(self._board.alone("value", self.i, points))
+
+    def cost_slope(self, points: float) -> float:
+        return float(self._board.alone("slope", self.i, points))
+
+
+class _Board:
+    """One evaluation of the whole game per broadcast, shared by the sites: n agents cost n, not n squared."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self._of: dict[str, Callable] = {
+            "values": game.values,
+            "gradients": game.gradients,
+            "slopes": game.valuation.slope,
+        }
+        self._seen: tuple[object, object] = (None, None)
+        self._vector = game.s0
+        self._kept: dict[str, np.ndarray] = {}
+
+    def rows(self, what: str, w: Update, s: Mapping[str, float], i: int, own: float | None = None):  # type: ignore[no-untyped-def]
+        if self._seen[0] is not w or self._seen[1] is not s:
+            self._seen, self._kept = (w, s), {}
+            self._vector = self.vector(s)
+        if own is not None and own != self._vector[i]:
+            moved = self._vector.copy()
+            moved[i] = own
+            return self._of[what](w["w"], moved)[i]
+        if what not in self._kept:
+            self._kept[what] = self._of[what](w["w"], self._vector)
+        return self._kept[what][i]
+
+    def alone(self, what: str, i: int, points: float) -> float:
+        """A cost function of agent i at its own points and the others' broadcast ones."""
+        moved = self._vector.copy()
+        moved[i] = points
+        return getattr(self.game.cost, what)(moved)[i]
+
+    def vector(self, s: Mapping[str, float]) -> np.ndarray:
+        return np.array([s[agent] for agent in self.game.agents], dtype=np.float64)
+
+
+class LossSite:
+    """An agent with data: v_i = value_per_nat (r - min(L_i(w), loss_cap)), L_i its loss on held-out data.
+
+    `train(w, points, step)` returns d_i after training on these points (indices into the agent's own data);
+    `evaluate(w)` returns L_i(w). The points are the first round(s) of one fixed shuffled order, so that a larger s only
+    adds points.
+    """
+
+    whole = True
+
+    def __init__(
+        self,
+        size: int,
+        train: Callable[[Update, np.ndarray, int], Update],
+        evaluate: Callable[[Update], float],
+        *,
+        seed: int | Sequence[int] = 0,
+        reward: float,
+        cost_per_point: float = 0.0,
+        value_per_nat: float = 1.0,
+        loss_cap: float = 10.0,
+        w0: Update | None = None,
+    ) -> None:
+        self.s_max = float(size)
+        self.order = np.random.default_rng(seed).permutation(size)
+        self.w0 = w0
+        self._train, self._evaluate = train, evaluate
+        self.reward, self.cost_per_point = reward, cost_per_point
+        self.value_per_nat, self.loss_cap = value_per_nat, loss_cap
+
+    def update(self, w: Update, points: float, step: int, s: Mapping[str, float]) -> Update:
+        drawn = self.order[: round(points)]
+        if not len(drawn):
+            return {name: np.zeros_like(array) for name, array in w.items()}
+        return self._train(w, drawn, step)
+
+    def value(self, w: Update, s: Mapping[str, float]) -> float:
+        loss = float(self._evaluate(w))
+        # A diverged model has a loss of NaN or infinity; it is worth what the cap says, not nothing defined.
+        loss = min(loss, self.loss_cap) if np.isfinite(loss) else self.loss_cap
+        return self.value_per_nat * (self.reward - loss)
+
+    def cost(self, points: float) -> float:
+        return self.cost_per_point * points
+
+    def cost_slope(self, points: float) -> float:
+        return self.cost_per_point

@@ -1,0 +1,94 @@
+"""What a report must be before it counts. Each check raises ReportRefused with the agent, the value and the remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..agent.identity import authentic
+from ..errors import ReportRefused
+from ..messages import Report, Update
+from ..settings import nearest
+
+
+def known(report: Report, agents: Mapping[str, object]) -> None:
+    if report.agent not in agents:
+        raise ReportRefused(
+            f"Agent {report.agent!r} is not enrolled in run {report.run!r}.{nearest(report.agent, agents)}"
+        )
+
+
+def signed(report: Report, keys: Mapping[str, bytes]) -> None:
+    key = keys.get(report.agent)
+    if key is None:
+        raise ReportRefused(f"Agent {report.agent!r} has no key at the center: add its secret to incentive.keys.")
+    if report.signature is None:
+        raise ReportRefused(f"Agent {report.agent!r} sent an unsigned report: give the agent its key.")
+    if not authentic(report, key):
+        raise ReportRefused(
+            f"A report in the name of agent {report.agent!r} is not signed with its key: it is someone else's, or its "
+            "key differs from the center's."
+        )
+
+
+def points(report: Report, what: str, value: float | None, s_max: float) -> float:
+    """A number of points in [0, s_max]."""
+    number = finite(report, what, value)
+    if not 0.0 <= number <= s_max:
+        raise ReportRefused(
+            f"Agent {report.agent!r} reports {what} = {number!r}: it must be between 0 and its s_max = {s_max!r}."
+        )
+    return number
+
+
+def finite(report: Report, what: str, value: float | None) -> float:
+    if value is None:
+        raise ReportRefused(f"Agent {report.agent!r} reports no {what} in a {report.phase} round, which asks for it.")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ReportRefused(f"Agent {report.agent!r} reports {what} = {value!r}: it must be a number.")
+    if not math.isfinite(value):
+        raise ReportRefused(f"Agent {report.agent!r} reports {what} = {value!r}: it must be finite.")
+    return float(value)
+
+
+def valuation(report: Report, limit: float) -> float:
+    number = finite(report, "valuation", report.valuation)
+    if abs(number) > limit:
+        raise ReportRefused(
+            f"Agent {report.agent!r} reports valuation = {number!r}, beyond loss_cap * value_per_nat = {limit:g}: cut the "
+            "loss there, or raise incentive.loss_cap."
+        )
+    return number
+
+
+def update(report: Report, w: Update) -> Update:
+    """An update with exactly the model's names, shapes and types, and nothing but finite numbers."""
+    given = report.update
+    who = f"Agent {report.agent!r}"
+    if given is None:
+        raise ReportRefused(f"{who} reports no update in a training round: send d_i, zeros when it has no points.")
+    if not isinstance(given, Mapping):
+        raise ReportRefused(
+            f"{who} reports an update of type {type(given).__name__}: send a mapping from name to array."
+        )
+    missing, extra = [n for n in w if n not in given], [n for n in given if n not in w]
+    if missing or extra:
+        wrong = f"lacks {missing[0]!r}" if missing else f"has {extra[0]!r}, which the model has not"
+        raise ReportRefused(f"The update of agent {report.agent!r} {wrong}: it needs the same entries as the model.")
+    for name, array in w.items():
+        entry(who, name, given[name], array)
+    return {name: given[name] for name in w}
+
+
+def entry(who: str, name: str, given: np.ndarray, expected: np.ndarray) -> None:
+    if not isinstance(given, np.ndarray):
+        raise ReportRefused(f"{who} sends {name!r} as {type(given).__name__}: send a NumPy array.")
+    if given.shape != expected.shape:
+        raise ReportRefused(f"{who} sends {name!r} with shape {given.shape}: the model has {expected.shape}.")
+    if given.dtype != expected.dtype:
+        raise ReportRefused(f"{who} sends {name!r} as {given.dtype}: the model has {expected.dtype}.")
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        bad = int(np.count_nonzero(~np.isfinite(given)))
+        raise ReportRefused(f"{who} sends {name!r} with {bad} values that are NaN or infinite: its training diverged.")
