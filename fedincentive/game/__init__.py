@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from .certificate import Certificate, Fact, certify
+from .claims import CLAIMS, Claim, Finding, Misreports
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
 from .curves import Curve, Line, Logarithm, PowerLaw
 from .dynamics import State, ascent, contributions, joint, last
 from .games import Game, paper_example, repaired_example
-from .phase_one import PhaseOne, beta_dom, beta_ne, phase_one
+from .losses import LossValuation
+from .phases import PhaseOne, beta_dom, beta_ne, phase_one
 from .random_games import random_data_value, random_quadratic
+from .rationality import outside_options
+from .regret import Regret, max_regret, regrets
 from .search import Search
-from .valuations import DataValue, Quadratic, SharedError, Valuation
+from .valuation import Valuation
+from .valuations import DataValue, Quadratic, SharedError
 
 __all__ = [
+    "CLAIMS",
+    "Certificate",
+    "Claim",
+    "Fact",
+    "Finding",
+    "LossValuation",
+    "Misreports",
+    "Regret",
+    "certify",
+    "max_regret",
+    "outside_options",
+    "regrets",
     "ConvexCost",
     "Cost",
     "Curve",

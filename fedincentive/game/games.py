@@ -11,7 +11,8 @@ import numpy as np
 from ..errors import GameError
 from .arrays import Array, per_agent, vector
 from .costs import Cost, LinearCost
-from .valuations import SharedError, Valuation
+from .valuation import Valuation
+from .valuations import SharedError
 
 NEAR = 1e-11  # of s_max: more than the rounding of ten thousand steps, far less than a data point
 

@@ -1,8 +1,7 @@
-"""Valuations: the benefit v_i(w, s) of each agent, in closed form and for all agents at once."""
+"""Valuations in closed form: the paper's example as a family, quadratic games, data as a shared good."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,76 +9,7 @@ import numpy as np
 from ..errors import GameError
 from .arrays import Array, shaped, vector
 from .curves import Curve
-
-
-class Valuation(ABC):
-    """v_i(w, s) for all agents at once.
-
-    A new valuation writes `value`, `slope` and `gradient`; the rest has correct defaults and is overridden where a
-    closed form is faster or more is known.
-    """
-
-    concave: bool | None = None  # v_i known concave in its own s_i (True), known not to be (False), not known (None)
-    estimated: bool = False  # values come from training runs and carry a standard error
-
-    @abstractmethod
-    def value(self, w: Array, s: Array) -> Array:
-        """v_i(w, s), shape (n,)."""
-
-    @abstractmethod
-    def slope(self, w: Array, s: Array) -> Array:
-        """d v_i / d s_i, shape (n,)."""
-
-    @abstractmethod
-    def gradient(self, w: Array, s: Array) -> Array:
-        """grad_w v_i(w, s), one row per agent, shape (n, m)."""
-
-    def check(self, n: int, m: int) -> None:  # noqa: B027
-        """Raises GameError unless this valuation fits n agents and m parameters."""
-
-    def mean_gradient(self, w: Array, s: Array) -> Array:
-        """(1/n) sum_i grad_w v_i, shape (m,); closed forms compute it without the (n, m) matrix."""
-        return self.gradient(w, s).mean(axis=0)
-
-    def unilateral(self, w: Array, s: Array, t: Array) -> Array:
-        """v_i(w, (t_i, s_-i)) for all i: each agent alone moves to its own t_i; -inf where that is not defined.
-
-        One call of `value` per agent unless overridden.
-        """
-        out = np.empty(len(s))
-        moved = np.array(s, dtype=np.float64)
-        for i in range(len(s)):
-            moved[i] = t[i]
-            out[i] = self.value(w, moved)[i]
-            moved[i] = s[i]
-        return out
-
-    def tau(self, s_max: Array, w: Array | None = None) -> Array | None:
-        """max(0, sup of -d v_i/d s_i) over the box [0, s_max]; at this w, or over every w. None where none is known."""
-        return None
-
-    def others(self, w: Array, s: Array, t: Array) -> Array:
-        """sum_{j != i} v_j(w, (t_i, s_-i)) for all i: what the others would have if i alone moved to t_i."""
-        out = np.empty(len(s))
-        moved = np.array(s, dtype=np.float64)
-        for i in range(len(s)):
-            moved[i] = t[i]
-            values = self.value(w, moved)
-            out[i] = values.sum() - values[i]
-            moved[i] = s[i]
-        return out
-
-    def optimum(self, s: Array) -> Array | None:
-        """argmax_w sum_i v_i(w, s), or None where it is not known in closed form."""
-        return None
-
-    def alone(self, t: Array) -> Array | None:
-        """v_i of agent i training by itself on t_i points with its own best model, or None where not defined."""
-        return None
-
-    def curvature(self, s: Array) -> tuple[float, float] | None:
-        """(nu, M): strong convexity and smoothness in w of f = -(1/n) sum_i v_i at this s, or None."""
-        return None
+from .valuation import Valuation
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +72,10 @@ class SharedError(Valuation):
 
     def optimum(self, s: Array) -> Array:
         return self.target.copy()
+
+    def alone(self, t: Array) -> Array:
+        defined = t > 0.0
+        return np.where(defined, self.a - self.b * self.floor / np.where(defined, t, 1.0), -np.inf)
 
     def curvature(self, s: Array) -> tuple[float, float]:
         bend = 2.0 * float(np.mean(self.b)) / self._total(s)
