@@ -11,7 +11,7 @@ from pathlib import Path
 from ..payments import MINOR
 from .chain import Checkpoint
 from .entry import BALANCED, KINDS, Entry
-from .rules import commitment, reversal, settlement, tranche, transfer, truthful
+from .rules import reversal, settlement, tranche, transfer, truthful
 from .store import Ledger, Receipt, Record
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Ledger",
     "Receipt",
     "Record",
-    "commitment",
     "open",
     "read",
     "reversal",

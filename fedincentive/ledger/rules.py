@@ -4,7 +4,7 @@ An entry's ties rotate by its own round, so nobody can choose whom the odd unit 
 
 | rule | inputs | postings |
 |---|---|---|
-| commitment/1 | beta, s, scale | none: a memo of what the agents committed |
+| commitment/1 | beta, s, s_max, scale, data | none: a memo of what the agents committed |
 | contribution/1 | beta, s, scale | beta (n s_i - S)/(n - 1) |
 | tranche/1 | beta, rounds, delivered, total, scale | cumulative payment on `total`, less the run's earlier tranches |
 | truthful/1 | valuations, previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
@@ -26,12 +26,6 @@ from .store import Record
 
 Amounts = dict[str, int]
 Problem = tuple[str, str]  # the finding's name and message
-
-
-def commitment(run: str, round: int, *, beta: Fraction | int | str, s: Mapping[str, int], scale: int = SCALE) -> Entry:
-    """The memo of a contribute round: every agent's s, under the published beta. It moves no money."""
-    inputs = {"beta": str(payments.rate("beta", beta)), "s": s, "scale": scale}
-    return Entry(run, round, "commitment", "commitment/1", inputs, {})
 
 
 def settlement(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -75,8 +76,20 @@ class Ledger(ABC):
         """The stored entries in order, unchecked."""
 
     @abstractmethod
-    def postings(self) -> Iterator[tuple[int, str, int]]:
-        """The stored postings (seq, account, amount) in order of seq, unchecked."""
+    def row(self, seq: int) -> Row | None:
+        """One stored entry, unchecked."""
+
+    @abstractmethod
+    def posted(self, seq: int) -> dict[str, int]:
+        """The stored postings of one entry, unchecked."""
+
+    @abstractmethod
+    def orphans(self) -> list[int]:
+        """The numbers that have postings but no entry."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Everything read inside sees the ledger at one moment, while others go on writing."""
 
     @abstractmethod
     def balances(self, run: str | None = None) -> dict[str, int]:
@@ -122,6 +135,13 @@ def difference(path: str, old: Any, new: Any) -> tuple[str, str, str]:
             if old[key] != new[key]:
                 return difference(at, old[key], new[key])
     return path, repr(old), repr(new)
+
+
+def power_of_ten(minor: object) -> int:
+    """The minor units of a new ledger: a power of ten, so that amounts are exact decimals for people."""
+    if type(minor) is not int or minor < 1 or str(minor).rstrip("0") != "1" or minor > 10**15:
+        raise LedgerError(f"minor is {minor!r}; a ledger counts 1, 10, ... or 10**15 minor units per unit of money.")
+    return minor
 
 
 def corrected(entry: Entry, target: Row | None) -> None:
