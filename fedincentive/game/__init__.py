@@ -6,12 +6,13 @@ from .certificate import Certificate, Fact, certify
 from .claims import CLAIMS, Claim, Finding, Misreports
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
 from .curves import Curve, Line, Logarithm, PowerLaw
-from .dynamics import State, ascent, contributions, joint, last
+from .dynamics import State, ascent, best_replies, best_reply, contributions, joint, last
 from .games import Game, paper_example, repaired_example
 from .losses import LossValuation
 from .phases import PhaseOne, beta_dom, beta_ne, phase_one
 from .random_games import random_data_value, random_quadratic
 from .rationality import outside_options
+from .reading import GameFile, load, read
 from .regret import Regret, max_regret, regrets
 from .search import Search
 from .valuation import Valuation
@@ -23,11 +24,16 @@ __all__ = [
     "Claim",
     "Fact",
     "Finding",
+    "GameFile",
     "LossValuation",
     "Misreports",
     "Regret",
+    "best_replies",
+    "best_reply",
     "certify",
+    "load",
     "max_regret",
+    "read",
     "outside_options",
     "regrets",
     "ConvexCost",

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import GameError
 from .arrays import Array
 from .games import Game
+from .search import Search, maximise
 
 T = TypeVar("T")
 
@@ -80,6 +81,35 @@ def ascent(game: Game, eta: float, *, w: Array | None = None, s: Array | None = 
         yield State(t, w, s, nobody_moves)
         w = w + eta * game.mean_gradient(w, s)
         t += 1
+
+
+def best_replies(
+    game: Game, *, beta: float = 0.0, w: Array | None = None, s: Array | None = None, search: Search | None = None
+) -> Iterator[State]:
+    """Each round every agent in turn moves to its best reply to the others' latest contributions, w frozen.
+
+    One agent at a time does not overshoot as simultaneous replies do; a round costs n searches.
+    """
+    w = game.w0 if w is None else w
+    s = (game.s0 if s is None else game.check(s)).copy()
+    search = search or Search()
+    t = 0
+    while True:
+        yield State(t, w, s.copy(), game.masked(game.slopes(w, s, beta), s))
+        for i in range(game.n):
+            s[i] = best_reply(game, i, w, s, beta, search)
+        t += 1
+
+
+def best_reply(game: Game, i: int, w: Array, s: Array, beta: float = 0.0, search: Search | None = None) -> float:
+    """argmax of u_i(w, (t, s_-i)) over t in [0, s_max_i]."""
+
+    def utility(t: Array) -> Array:
+        return game.deviations(w, s, np.where(others, s, t), beta)[i : i + 1]
+
+    others = np.arange(game.n) != i
+    low, high = np.zeros(1), game.s_max[i : i + 1]
+    return float(maximise(utility, low, high, search or Search(), concave=bool(game.concave))[0][0])
 
 
 def last(states: Iterator[T], rounds: int) -> T:

@@ -117,8 +117,8 @@ class Quadratic(Valuation):
         q = self.stiffness
         if q.ndim != 2 or not np.allclose(q, q.T) or np.linalg.eigvalsh(q)[0] <= 0.0:
             raise GameError("stiffness must be a symmetric positive definite matrix: w would have no best value.")
-        if self.interaction is not None and np.any(np.diagonal(self.interaction)):
-            raise GameError("interaction must have a zero diagonal; an agent's own curvature is k.")
+        if self.interaction is not None and (self.interaction.ndim != 2 or np.any(np.diagonal(self.interaction))):
+            raise GameError("interaction must be a matrix with a zero diagonal; an agent's own curvature is k.")
 
     def check(self, n: int, m: int) -> None:
         for name in ("a", "b", "k"):
