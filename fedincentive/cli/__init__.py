@@ -13,6 +13,7 @@ from ..settings import nearest
 # subcommand -> (module, one line of help shown without importing it)
 COMMANDS = {
     "doctor": ("doctor", "What is installed, what is active, what is missing."),
+    "ledger": ("ledger", "Read, check and export a payment ledger."),
 }
 
 

@@ -22,7 +22,7 @@ from .. import payments
 from ..errors import FedIncentiveError
 from ..payments import MINOR, SCALE
 from .entry import BALANCED, Entry
-from .store import Record
+from .store import Record, difference
 
 Amounts = dict[str, int]
 Problem = tuple[str, str]  # the finding's name and message
@@ -170,11 +170,8 @@ class Replay:
         for agent, points in given["delivered"].items():
             totals[agent] = totals.get(agent, 0) + points
         if totals != given["total"]:
-            agent = next(a for a in sorted({*totals, *given["total"]}) if totals.get(a) != given["total"].get(a))
-            yield (
-                "total",
-                f"the total of {agent!r} is {given['total'].get(agent)}, but it delivered {totals.get(agent)} so far.",
-            )
+            agent, told, were = difference("", given["total"], totals)
+            yield "total", f"the total of {agent!r} is given as {told}, but {were} were delivered so far."
         try:
             yield payments.tranche(
                 given["beta"], given["rounds"], totals, posted, scale=given["scale"], minor=self.minor,
@@ -185,16 +182,12 @@ class Replay:
                 posted[agent] = posted.get(agent, 0) + amount
 
     def _truthful(self, body: Mapping[str, Any]) -> Iterator[Problem | Amounts]:
-        given, known = body["inputs"], self._valued.setdefault(body["run"], {})
-        if given["h"] == "previous" and known:
-            for agent in sorted({*known, *given.get("previous", {})}):
-                before = given.get("previous", {}).get(agent)
-                if before != known.get(agent):
-                    yield (
-                        "previous",
-                        f"the previous valuation of {agent!r} is {before}, the run has {known.get(agent)}.",
-                    )
-        known.update(given["valuations"])
+        given, last = body["inputs"], self._valued.get(body["run"])
+        before = given.get("previous", {})
+        if given["h"] == "previous" and last is not None and before != last:
+            agent, told, was = difference("", before, last)
+            yield "previous", f"the last valuation of {agent!r} is given as {told}, it was {was}."
+        self._valued[body["run"]] = given["valuations"]
         yield _truthful(given, self.minor)
 
     def _reversal(self, body: Mapping[str, Any]) -> Iterator[Problem | Amounts]:

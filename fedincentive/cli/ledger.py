@@ -1,0 +1,197 @@
+"""`fedincentive ledger`: read, check and export a payment ledger. No command here writes to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from .. import ledger as books
+from ..errors import LedgerError
+from ..ledger.chain import Checkpoint
+from ..ledger.export import FORMATS, decimal
+from ..ledger.statement import Statement
+from ..ledger.statement import statement as make_statement
+from ..ledger.verify import Verification
+from ..ledger.verify import verify as check
+
+target = click.argument("target", metavar="LEDGER")
+one_run = click.option("--run", help="Only this run.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+
+
+@click.group()
+def ledger() -> None:
+    """Read, check and export a payment ledger.
+
+    LEDGER is a file path (SQLite) or a postgresql:// address.
+    """
+
+
+@ledger.command()
+@target
+def head(target: str) -> None:
+    """The checkpoint COUNT:HASH to keep outside the ledger."""
+    with books.read(target) as book:
+        click.echo(book.head())
+
+
+@ledger.command()
+@target
+@one_run
+@as_json
+def show(target: str, run: str | None, as_json: bool) -> None:
+    """Every entry, oldest first."""
+    with books.read(target) as book:
+        if as_json:
+            for row in book.rows(run):
+                click.echo(f'{{"body":{row.body},"hash":"{row.hash}","seq":{row.seq}}}')
+            return
+        rows = []
+        for record in book.entries(run):
+            e = record.entry
+            moved = sum(amount for amount in e.postings.values() if amount > 0)
+            rows.append(
+                (
+                    record.seq,
+                    e.run,
+                    e.round,
+                    e.kind,
+                    e.rule,
+                    len(e.postings),
+                    decimal(moved, book.minor),
+                    record.hash[:12],
+                )
+            )
+    _table(("seq", "run", "round", "kind", "rule", "accounts", "moved", "hash"), rows, right={0, 2, 5, 6})
+
+
+@ledger.command()
+@target
+@one_run
+@as_json
+def balances(target: str, run: str | None, as_json: bool) -> None:
+    """What every account has received, less what it was charged."""
+    with books.read(target) as book:
+        found = book.balances(run)
+        minor = book.minor
+    if as_json:
+        click.echo(json.dumps({"minor": minor, "balances": found}))
+        return
+    rows = [(account, decimal(amount, minor)) for account, amount in found.items()]
+    _table(("account", "balance"), [*rows, ("sum", decimal(sum(found.values()), minor))], right={1})
+
+
+@ledger.command()
+@target
+@click.argument("agent")
+@one_run
+@as_json
+def statement(target: str, agent: str, run: str | None, as_json: bool) -> None:
+    """What AGENT committed and delivered, was paid or charged, and by which rule."""
+    with books.read(target) as book:
+        account = make_statement(book, agent, run)
+        if not account.lines:
+            names = ", ".join(list(book.balances(run))[:10])
+            raise click.ClickException(f"There is no account {agent!r} here. The first ones: {names or 'none'}.")
+    if as_json:
+        lines = [vars(line) for line in account.lines]
+        click.echo(json.dumps({"account": agent, "minor": account.minor, "balance": account.balance, "lines": lines}))
+        return
+    _show_statement(account)
+
+
+@ledger.command()
+@target
+@click.option("--recompute", is_flag=True, help="Derive every amount again from the inputs in its entry.")
+@click.option(
+    "--checkpoint",
+    "seen",
+    multiple=True,
+    metavar="COUNT:HASH|FILE",
+    help="A head seen before, or a file (manifest, log, report) with such heads in it. May be repeated.",
+)
+@as_json
+def verify(target: str, recompute: bool, seen: tuple[str, ...], as_json: bool) -> None:
+    """Check the whole ledger. Exits 0 when it is clean, 1 when something was found, 2 when called wrongly."""
+    checkpoints = [checkpoint for text in seen for checkpoint in _checkpoints(text)]
+    try:
+        book = books.read(target)
+    except LedgerError as error:
+        raise click.UsageError(str(error)) from error
+    with book:
+        result = check(book, recompute=recompute, checkpoints=checkpoints)
+    click.echo(_as_json(result) if as_json else _as_text(result))
+    sys.exit(0 if result.clean else 1)
+
+
+@ledger.command()
+@target
+@click.option("--format", "form", type=click.Choice(sorted(FORMATS)), default="jsonl", show_default=True)
+@click.option("--output", "-o", type=click.File("w", encoding="utf-8"), default="-", help="Default: the screen.")
+def export(target: str, form: str, output: TextIO) -> None:
+    """The whole ledger as CSV, as JSONL (checked by standalone.py) or as a beancount journal."""
+    with books.read(target) as book, book.snapshot():
+        for piece in FORMATS[form](book):
+            output.write(piece)
+
+
+def _checkpoints(text: str) -> list[Checkpoint]:
+    if not Path(text).is_file():
+        try:
+            return [Checkpoint.parse(text)]
+        except LedgerError as error:
+            raise click.UsageError(f"{error} A file of that name is not there either.") from error
+    found = re.findall(r"\b\d+:[0-9a-f]{64}\b", Path(text).read_text("utf-8", errors="replace"))
+    if not found:
+        raise click.UsageError(f"There is no checkpoint COUNT:HASH in {text}.")
+    return [Checkpoint.parse(line) for line in found]
+
+
+def _as_json(result: Verification) -> str:
+    return json.dumps(
+        {
+            "clean": result.clean,
+            "checkpoint": str(result.head),
+            "postings": result.postings,
+            "recomputed": result.recomputed,
+            "checkpoints": result.checkpoints,
+            "findings": [vars(finding) for finding in result.findings],
+        }
+    )
+
+
+def _as_text(result: Verification) -> str:
+    checked = f"{result.head.count} entries, {result.postings} postings, {result.checkpoints} checkpoints checked"
+    derived = "every amount derived again" if result.recomputed else "amounts not derived again (--recompute)"
+    verdict = "clean" if result.clean else f"{len(result.findings)} findings"
+    return "\n".join([*map(str, result.findings), f"{verdict}: {checked}, {derived}; head {result.head}"])
+
+
+def _show_statement(account: Statement) -> None:
+    def money(amount: int) -> str:
+        return decimal(amount, account.minor)
+
+    click.echo(f"Statement of {account.account}\n")
+    rows = [
+        (line.seq, line.run, line.round, line.kind, line.committed or "", line.delivered or "", money(line.amount),
+         money(line.balance), line.because)
+        for line in account.lines
+    ]  # fmt: skip
+    titles = ("seq", "run", "round", "kind", "committed", "delivered", "amount", "balance", "because")
+    _table(titles, rows, right={0, 2, 4, 5, 6, 7})
+    total = f"paid {money(account.paid)}, charged {money(account.charged)}, balance {money(account.balance)}"
+    click.echo(f"\nTotal: {total}")
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: set[int]) -> None:
+    cells = [list(map(str, titles)), *(list(map(str, row)) for row in rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(titles))]
+    for row in cells:
+        padded = (row[k].rjust(width) if k in right else row[k].ljust(width) for k, width in enumerate(widths))
+        click.echo("  ".join(padded).rstrip())

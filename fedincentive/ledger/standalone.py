@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Check a fedincentive ledger without installing fedincentive.
+
+    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH ...]
+
+Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing in it: the hash chain, the canonical
+form, the zero sum of every entry, its claims, and every amount derived again from the inputs beside it. Prints one
+line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python 3.9 and
+nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+Amounts = dict[str, int]
+Body = dict[str, Any]
+Complain = Callable[[str, str], None]
+Finding = tuple[str, int, str]
+RULES = ("commitment/1", "contribution/1", "tranche/1", "truthful/1", "reversal/1", "transfer/1")
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+def digest(domain: str, text: str) -> str:
+    return sha256(f"fedincentive/{domain}/1\n{text}".encode("ascii")).hexdigest()
+
+
+def exactly(value: Any) -> int:
+    """An int that is an int: JSON's 1.0 and true must not pass for 1."""
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def shares(exact: dict[str, Fraction], rotation: int) -> Amounts:
+    """Floors of exact fractions plus one unit to the largest remainders; ties take turns in name order."""
+    floors = {name: value.numerator // value.denominator for name, value in exact.items()}
+    rest = {name: exact[name] - floors[name] for name in exact}
+    missing = -sum(floors.values())
+    ranked = sorted(exact, key=lambda name: (-rest[name], name))
+    winners = set(ranked[:missing])
+    if missing > 0:
+        cut = rest[ranked[missing - 1]]
+        tied = [name for name in ranked if rest[name] == cut]
+        units = len(winners.intersection(tied))
+        first = rotation * units % len(tied)
+        winners.difference_update(tied)
+        winners.update((tied + tied)[first : first + units])
+    return {name: floors[name] + (name in winners) for name in exact}
+
+
+def balanced(rate: Fraction, points: Amounts, scale: int, minor: int, rotation: int) -> Amounts:
+    """rate (s_i - mean of the others' s), in minor units."""
+    n, total = len(points), sum(exactly(p) for p in points.values())
+    if n < 2 or rate < 0:
+        raise ValueError("a payment needs two agents and a rate that is not negative")
+    per_step = rate * exactly(minor) / exactly(scale)
+    return shares({a: per_step * (s - Fraction(total - s, n - 1)) for a, s in points.items()}, exactly(rotation))
+
+
+class Runs:
+    """What has to be remembered of each run to derive the next entry's amounts."""
+
+    def __init__(self, minor: int, bodies: dict[int, Body]) -> None:
+        self.minor, self.bodies = minor, bodies
+        self.delivered: dict[str, Amounts] = {}
+        self.posted: dict[str, Amounts] = {}
+        self.terms: dict[str, list[Any]] = {}
+        self.valued: dict[str, Amounts] = {}
+        self.reversed: set[int] = set()
+
+    def derive(self, body: Body, complain: Complain) -> Amounts:
+        given, rule = body["inputs"], body["rule"]
+        if rule == "commitment/1":
+            return {}
+        if rule == "contribution/1":
+            return balanced(Fraction(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
+        if rule == "tranche/1":
+            return self.tranche(body, given, complain)
+        if rule == "truthful/1":
+            return self.truthful(body, given, complain)
+        target = self.bodies.get(given["corrects"])
+        if target is None or target["run"] != body["run"]:
+            raise ValueError("it corrects no earlier entry of its run")
+        if rule == "transfer/1":
+            return dict(given["amounts"])
+        if given["corrects"] in self.reversed:
+            complain("recompute", "the entry it corrects was reversed before")
+        self.reversed.add(given["corrects"])
+        return {account: -amount for account, amount in target["postings"].items()}
+
+    def tranche(self, body: Body, given: Body, complain: Complain) -> Amounts:
+        run = body["run"]
+        terms = [given["beta"], given["rounds"], given["scale"]]
+        if self.terms.setdefault(run, terms) != terms:
+            complain("terms", "beta, rounds or scale changed within the run")
+        delivered, posted = self.delivered.setdefault(run, {}), self.posted.setdefault(run, {})
+        for agent, points in given["delivered"].items():
+            delivered[agent] = delivered.get(agent, 0) + exactly(points)
+        if delivered != given["total"]:
+            complain("total", "the totals are not the sums of what was delivered")
+        rate = Fraction(given["beta"]) / exactly(given["rounds"])
+        due = balanced(rate, delivered, given["scale"], self.minor, body["round"])
+        derived = {agent: amount - posted.get(agent, 0) for agent, amount in due.items()}
+        for agent, amount in body["postings"].items():
+            posted[agent] = posted.get(agent, 0) + amount
+        return derived
+
+    def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
+        value, h, minor = given["valuations"], given["h"], self.minor
+        before, known = given.get("previous", {}), self.valued.get(body["run"])
+        if h == "previous" and known is not None and before != known:
+            complain("previous", "the previous valuations are not those of the run's last truthful entry")
+        self.valued[body["run"]] = value
+        if h not in ("previous", "zero", "clarke") or given["phi"] not in ("none", "paper", "audited"):
+            raise ValueError("h or phi is unknown")
+        amounts: Amounts = {}
+        total, total_before = sum(map(exactly, value.values())), sum(map(exactly, before.values()))
+        for agent in value:
+            base = {"zero": 0, "previous": total_before - before.get(agent, 0)}
+            gap = abs(value[agent] - exactly(given.get("references", {}).get(agent, value[agent])))
+            fine = 0
+            if given["phi"] == "paper" and gap:
+                fine = exactly(given["fine"]) + round(Fraction(gap * gap, minor))
+            if given["phi"] == "audited" and (gap > given["tolerance"] or agent in given.get("failed", {})):
+                fine = exactly(given["fine"])
+            amounts[agent] = (
+                total - value[agent] - fine - (exactly(given["pivots"][agent]) if h == "clarke" else base[h])
+            )
+        amounts["treasury"] = -sum(amounts.values())
+        return amounts
+
+
+def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Complain) -> None:
+    amounts = body["postings"]
+    if body["version"] != 1:
+        complain("body", "its format is unknown")
+    key = (body["run"], body["round"], body["kind"], body["inputs"].get("corrects", 0))
+    if key in keys:
+        complain("duplicate", "the run has this round and kind already")
+    keys.add(key)
+    if sum(exactly(amount) for amount in amounts.values()):
+        complain("zero-sum", f"its amounts sum to {sum(amounts.values())}")
+    if "budget-balanced" in body["claims"] and "treasury" in amounts:
+        complain("claims", "it claims to be budget-balanced but posts to the treasury")
+    if body["rule"] not in RULES:
+        complain("rule", "its rule is unknown here")
+        return
+    derived = runs.derive(body, complain)
+    for account in sorted(set(derived) | set(amounts)):
+        if derived.get(account) != amounts.get(account):
+            complain("recompute", f"{account!r} has {amounts.get(account)}, its inputs give {derived.get(account)}")
+
+
+def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Finding], str]:
+    """The findings (name, seq, message) in the lines of an export, and its checkpoint COUNT:HASH."""
+    findings: list[Finding] = []
+    bodies: dict[int, Body] = {}
+    keys: set[tuple[Any, ...]] = set()
+    last: str | None = None
+    header = json.loads(next(iter(lines), "{}"))
+    if header.get("ledger") != "fedincentive" or header.get("version") != 1 or type(header.get("minor")) is not int:
+        return [("header", 0, "this is not the export of a fedincentive ledger of version 1")], "0:"
+    heads = [digest("ledger", canonical(header))]
+    runs = Runs(header["minor"], bodies)
+    for line in lines[1:]:
+        seq = len(heads)
+
+        def complain(name: str, message: str, seq: int = seq) -> None:
+            findings.append((name, seq, message))
+
+        try:
+            item = json.loads(line)
+            if last is not None:
+                complain("form", "there are lines after the checkpoint")
+            if "checkpoint" in item:
+                last = item["checkpoint"]
+                continue
+            if line.rstrip("\n") != canonical(item):
+                complain("body", "the line is not in canonical form")
+            if item["seq"] != seq:
+                complain("gap", "its number is not the next one")
+            body_hash = digest("body", canonical(item["body"]))
+            if digest("entry", f"{exactly(item['seq'])}\n{heads[-1]}\n{body_hash}") != item["hash"]:
+                complain("chain", "its contents, its number or the entry before it were changed")
+            heads.append(item["hash"])
+            corrects = item["body"]["inputs"].get("corrects") if item["body"]["kind"] == "correction" else None
+            if corrects is not None and not (0 < corrects < seq and item["body"]["inputs"]["hash"] == heads[corrects]):
+                complain("corrects", f"entry {corrects} is not the one it corrects")
+            check_entry(item["body"], runs, keys, complain)
+            bodies[seq] = item["body"]
+        except (ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+            complain("recompute", f"it cannot be read or derived: {type(error).__name__} {error}")
+            heads += [""] * (len(heads) == seq)
+    end = f"{len(heads) - 1}:{heads[-1]}"
+    if last != end:
+        findings.append(("checkpoint", len(heads) - 1, f"the file ends at {end} but should end at {last}"))
+    for seen in checkpoints:
+        count, _, known = seen.partition(":")
+        if int(count) >= len(heads):
+            findings.append(("checkpoint", int(count), f"{seen} was seen, the file ends at {end}: it was cut"))
+        elif heads[int(count)] != known:
+            findings.append(("checkpoint", int(count), f"{seen} was seen: the chain was made anew"))
+    return findings, end
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Check a fedincentive ledger exported as JSONL.")
+    parser.add_argument("export", help="the JSONL file")
+    parser.add_argument("--checkpoint", action="append", default=[], metavar="COUNT:HASH", help="a head seen before")
+    options = parser.parse_args(arguments)
+    for seen in options.checkpoint:
+        if not seen.partition(":")[0].isdigit():
+            parser.error(f"a checkpoint is written COUNT:HASH, not {seen!r}")
+    try:
+        with open(options.export, encoding="ascii") as file:
+            findings, end = check(file.readlines(), options.checkpoint)
+    except (OSError, ValueError) as error:
+        parser.error(f"{options.export} cannot be read: {error}")
+    for name, seq, message in findings:
+        print(f"{name}: entry {seq}: {message}")
+    print(f"{len(findings)} findings, ends at {end}" if findings else f"clean, ends at {end}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

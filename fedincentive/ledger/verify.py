@@ -1,0 +1,193 @@
+"""Check a ledger from the outside: everything that is wrong comes back as data, named and placed.
+
+| finding | what it means |
+|---|---|
+| integrity | the database's own structure is damaged |
+| schema | a table or trigger was dropped, switched off or replaced |
+| gap | entries are missing in the middle |
+| chain | an entry's contents, number or predecessor are not those its hash was made of |
+| body | an entry's body is not canonical JSON of a known version |
+| columns | an entry's columns are not those of its body |
+| duplicate | two entries have the same run, round and kind |
+| postings | the posting rows are not those of the body, or belong to no entry |
+| zero-sum | money was made or lost |
+| claims | the entry breaks what it claims |
+| corrects | a correction points at nothing, or at an entry with another hash |
+| rule, recompute, terms, total, previous | the amounts, or what they are derived from, do not follow from the chain |
+| checkpoint | the chain is shorter than, or differs from, one seen before |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import LedgerError
+from ..payments import TREASURY
+from . import chain
+from .chain import Checkpoint
+from .entry import BALANCED, VERSION, canonical
+from .rules import Replay
+from .store import Ledger, Row, difference
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong; `seq` is the entry it was found at, or None for the ledger as a whole."""
+
+    name: str
+    seq: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {'' if self.seq is None else f'entry {self.seq}: '}{self.message}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was checked and what was found."""
+
+    findings: tuple[Finding, ...]
+    head: Checkpoint
+    postings: int
+    recomputed: bool
+    checkpoints: int
+
+    @property
+    def clean(self) -> bool:
+        return not self.findings
+
+
+def verify(book: Ledger, *, recompute: bool = False, checkpoints: Iterable[Checkpoint] = ()) -> Verification:
+    """Check the whole ledger as it stands at this moment; with `recompute` derive every amount again."""
+    return _Check(book, recompute, list(checkpoints)).run()
+
+
+class _Check:
+    def __init__(self, book: Ledger, recompute: bool, checkpoints: list[Checkpoint]) -> None:
+        self.book = book
+        self.replay = Replay(book.minor, self._body) if recompute else None
+        self.checkpoints = checkpoints
+        self.findings: list[Finding] = []
+        self.keys: set[tuple[object, ...]] = set()
+        self.hashes: list[str] = [book.genesis]  # by count, for the checkpoints
+        self.postings = 0
+
+    def run(self) -> Verification:
+        try:
+            with self.book.snapshot():
+                self._check()
+        except LedgerError as error:
+            self._find("integrity", None, str(error))
+        head = Checkpoint(len(self.hashes) - 1, self.hashes[-1])
+        return Verification(tuple(self.findings), head, self.postings, self.replay is not None, len(self.checkpoints))
+
+    def _check(self) -> None:
+        for name, message in self.book.damage():
+            self._find(name, None, message)
+        expected = 1
+        for row in self.book.rows():
+            if row.seq == expected:
+                self._link(row)
+            else:
+                self._find("gap", row.seq, f"{_missing(expected, row.seq)} before it.")
+            self.hashes.append(row.hash)
+            expected = row.seq + 1
+            self._entry(row)
+        for seq in self.book.orphans():
+            self._find("postings", seq, "there are postings but no entry.")
+        for checkpoint in self.checkpoints:
+            self._checkpoint(checkpoint)
+
+    def _link(self, row: Row) -> None:
+        try:
+            honest = chain.link(row.seq, self.hashes[-1], row.body) == row.hash
+        except (UnicodeEncodeError, AttributeError):
+            honest = False
+        if not honest:
+            self._find("chain", row.seq, "its contents, its number or the entry before it were changed.")
+
+    def _entry(self, row: Row) -> None:
+        try:
+            body = json.loads(row.body) if self.replay else envelope(row.body)
+            for name, message in self._contents(row, body):
+                self._find(name, row.seq, message)
+        except (LedgerError, ValueError, TypeError, KeyError, AttributeError) as error:
+            self._find("body", row.seq, f"its body is not that of an entry: {type(error).__name__} {error}.")
+
+    def _contents(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        key = (body["run"], body["round"], body["kind"], row.corrects)
+        if body["version"] != VERSION:
+            yield "body", f"its format is {body['version']!r}, this release checks {VERSION}."
+            return
+        if key[:3] != (row.run, row.round, row.kind) or (row.corrects != 0) != (body["kind"] == "correction"):
+            yield "columns", f"its columns say {(row.run, row.round, row.kind, row.corrects)}, its body {key[:3]}."
+        if key in self.keys:
+            yield "duplicate", f"run {key[0]!r} has round {key[1]} {key[2]} already."
+        self.keys.add(key)
+        yield from self._amounts(row.seq, body)
+        if row.corrects:
+            yield from self._correction(row)
+        if self.replay:
+            if canonical(body) != row.body:
+                yield "body", "its body is not in canonical form."
+            yield from self.replay.problems(body)
+
+    def _amounts(self, seq: int, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        amounts = body["postings"]
+        stored = self.book.posted(seq)
+        self.postings += len(stored)
+        if stored != amounts:
+            account, written, told = difference("", stored, amounts)
+            yield "postings", f"{account!r} has {written} in the postings, {told} in the body."
+        if any(type(amount) is not int for amount in amounts.values()):
+            yield "body", "an amount is not a whole number."
+        elif sum(amounts.values()) or sum(stored.values()):
+            yield "zero-sum", f"its amounts sum to {sum(amounts.values())}, its postings to {sum(stored.values())}."
+        if BALANCED in body["claims"] and (TREASURY in amounts or TREASURY in stored):
+            yield "claims", f"it claims to be {BALANCED} but posts to the treasury."
+
+    def _correction(self, row: Row) -> Iterator[tuple[str, str]]:
+        given = json.loads(row.body)["inputs"]
+        target = self.book.row(row.corrects)
+        if given["corrects"] != row.corrects or target is None or row.corrects >= row.seq:
+            yield "corrects", f"it corrects entry {given['corrects']}, which is not there before it."
+        elif given["hash"] != target.hash or target.run != row.run:
+            yield "corrects", f"entry {row.corrects} is not the one it corrects: the run or the hash differs."
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+        count = len(self.hashes) - 1
+        if checkpoint.count > count:
+            self._find("checkpoint", None, f"{checkpoint.count} entries were seen, {count} are here: the tail was cut.")
+        elif self.hashes[checkpoint.count] != checkpoint.hash:
+            self._find("checkpoint", checkpoint.count, f"its hash was {checkpoint.hash}: the chain was made anew.")
+
+    def _body(self, seq: int) -> dict[str, Any] | None:
+        row = self.book.row(seq)
+        return json.loads(row.body) if row else None
+
+    def _find(self, name: str, seq: int | None, message: str) -> None:
+        self.findings.append(Finding(name, seq, message))
+
+
+def envelope(body: str) -> dict[str, Any]:
+    """A canonical body without its inputs. They are most of its length and only `recompute` reads them; parsing them
+    here would halve the speed of a plain check. Keys are in order and quotes inside strings are escaped, so the
+    marks found are the top level's own.
+
+    >>> from fedincentive.ledger import Entry
+    >>> e = Entry("demo", 3, "settlement", "x/1", {"kind": "no"}, {"a": 5, "b": -5})
+    >>> envelope(e.body)["kind"], envelope(e.body)["postings"]
+    ('settlement', {'a': 5, 'b': -5})
+    """
+    before = body.index(',"inputs":{')
+    after = body.rindex(',"kind":"', 0, body.rindex(',"postings":{'))
+    return dict(json.loads(body[:before] + body[after:]))
+
+
+def _missing(first: int, found: int) -> str:
+    if found < first:
+        return f"entry {first} was expected"
+    return f"entry {first} is missing" if found == first + 1 else f"entries {first} to {found - 1} are missing"
