@@ -1,0 +1,170 @@
+// Python sees addresses, sizes and numbers; arrays and tensors are taken apart in fedincentive/aggregation.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <deque>
+#include <stdexcept>
+
+#include "core/plan.hpp"
+#include "cpu/dispatch.hpp"
+#include "cpu/distances.hpp"
+#include "cpu/reduce.hpp"
+
+namespace py = pybind11;
+using namespace fedincentive;
+
+namespace {
+
+// (segment, client, shape, strides in bytes) of an array whose values are not contiguous
+using Strided = std::tuple<int64_t, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
+
+const int64_t* integers(const py::buffer_info& info) {
+  if (info.itemsize != 8) throw std::invalid_argument("expected a buffer of 64-bit integers");
+  return static_cast<const int64_t*>(info.ptr);
+}
+
+// The arrays of all clients: addresses[segment * clients + client], sizes[segment].
+class Arrays {
+ public:
+  Arrays(const py::buffer& addresses, const py::buffer& sizes, int64_t clients, const std::vector<Strided>& strided)
+      : clients_(clients) {
+    const py::buffer_info address_info = addresses.request(), size_info = sizes.request();
+    if (address_info.size != size_info.size * clients)
+      throw std::invalid_argument("one address per segment and client is needed");
+    const int64_t* from = integers(address_info);
+    for (int64_t i = 0; i < address_info.size; ++i) pointers_.push_back(reinterpret_cast<const void*>(from[i]));
+    sizes_.assign(integers(size_info), integers(size_info) + size_info.size);
+    if (strided.empty()) return;
+    layout_of_.assign(pointers_.size(), nullptr);
+    for (const auto& [segment, client, shape, strides] : strided) {
+      if (shape.size() > kMaxDims) throw std::invalid_argument("an array has too many dimensions");
+      Layout layout{static_cast<int>(shape.size()), {}, {}};
+      std::copy(shape.begin(), shape.end(), layout.shape);
+      std::copy(strides.begin(), strides.end(), layout.strides);
+      layouts_.push_back(layout);
+      layout_of_.at(static_cast<size_t>(segment * clients + client)) = &layouts_.back();
+    }
+  }
+
+  int64_t segments() const { return static_cast<int64_t>(sizes_.size()); }
+  int64_t size(int64_t segment) const { return sizes_[static_cast<size_t>(segment)]; }
+  const void* const* pointers(int64_t segment) const { return pointers_.data() + segment * clients_; }
+  const Layout* const* layouts(int64_t segment) const {
+    return layout_of_.empty() ? nullptr : layout_of_.data() + segment * clients_;
+  }
+
+ private:
+  int64_t clients_;
+  std::vector<const void*> pointers_;
+  std::vector<int64_t> sizes_;
+  std::vector<const Layout*> layout_of_;
+  std::deque<Layout> layouts_;
+};
+
+py::tuple reduce_arrays(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs,
+                        int64_t clients, const std::vector<Strided>& strided, int dtype, bool wide_output,
+                        int64_t trim, std::vector<double> weights, double divisor, int64_t threads,
+                        const std::string& isa) {
+  const Arrays arrays(addresses, sizes, clients, strided);
+  const py::buffer_info output_info = outputs.request();
+  if (output_info.size != arrays.segments()) throw std::invalid_argument("one output per segment is needed");
+  if (trim < 0 || 2 * trim >= clients) throw std::invalid_argument("trim is out of range");
+  if (!weights.empty() && static_cast<int64_t>(weights.size()) != clients)
+    throw std::invalid_argument("one weight per client is needed");
+  if (dtype < 0 || dtype > 3) throw std::invalid_argument("unknown dtype");
+  Request request;
+  request.dtype = static_cast<Dtype>(dtype);
+  request.wide_output = wide_output;
+  request.clients = clients;
+  request.trim = trim;
+  request.weights = std::move(weights);
+  request.divisor = divisor;
+  request.threads = threads;
+  request.isa = isa;
+  for (int64_t s = 0; s < arrays.segments(); ++s)
+    request.segments.push_back(
+        {arrays.pointers(s), arrays.layouts(s), arrays.size(s), reinterpret_cast<void*>(integers(output_info)[s])});
+  Findings findings;
+  {
+    const py::gil_scoped_release release;
+    findings = reduce(request);
+  }
+  return py::make_tuple(findings.not_finite, findings.weightless, findings.clients);
+}
+
+// dtypes[participant]: the last one may differ (a center held in float64)
+std::vector<double> distances(const py::buffer& addresses, const py::buffer& sizes, int64_t participants,
+                              const std::vector<Strided>& strided, const std::vector<int>& dtypes, bool to_last,
+                              int64_t threads, const std::string& isa) {
+  const Arrays arrays(addresses, sizes, participants, strided);
+  if (static_cast<int64_t>(dtypes.size()) != participants * arrays.segments())
+    throw std::invalid_argument("one dtype per segment and participant is needed");
+  std::vector<Cloud> clouds;
+  for (int64_t s = 0; s < arrays.segments(); ++s) {
+    Cloud cloud{{}, arrays.size(s)};
+    for (int64_t i = 0; i < participants; ++i)
+      cloud.sources.push_back({arrays.pointers(s)[i], arrays.layouts(s) ? arrays.layouts(s)[i] : nullptr,
+                               static_cast<Dtype>(dtypes[static_cast<size_t>(s * participants + i)])});
+    clouds.push_back(std::move(cloud));
+  }
+  const py::gil_scoped_release release;
+  return squared_distances(clouds, to_last, threads, isa);
+}
+
+void plain_mean(const py::buffer& addresses, int64_t size, int64_t output, int64_t threads, const std::string& isa) {
+  const py::buffer_info info = addresses.request();
+  const auto* pointers = reinterpret_cast<const void* const*>(integers(info));
+  const Kernels& kernels = kernels_of(isa);
+  const py::gil_scoped_release release;
+  const int64_t length = std::max<int64_t>(1024, (int64_t{1} << 20) / std::max<int64_t>(info.size, 1) / 64 * 64);
+  run_parallel((size + length - 1) / length, threads, [&](int64_t, int64_t item) {
+    kernels.plain_mean(pointers, info.size, item * length, std::min(size, (item + 1) * length),
+                       reinterpret_cast<float*>(output));
+  });
+}
+
+double read_all(int64_t address, int64_t bytes, int64_t threads, const std::string& isa) {
+  const Kernels& kernels = kernels_of(isa);
+  const py::gil_scoped_release release;
+  const int64_t length = int64_t{1} << 20;
+  std::vector<double> totals(static_cast<size_t>(threads), 0.0);
+  run_parallel((bytes + length - 1) / length, threads, [&](int64_t worker, int64_t item) {
+    totals[static_cast<size_t>(worker)] += kernels.read_all(reinterpret_cast<const char*>(address) + item * length,
+                                                            std::min(length, bytes - item * length));
+  });
+  double total = 0;
+  for (double part : totals) total += part;
+  return total;
+}
+
+py::dict plan(int64_t n, int64_t k) {
+  const auto plan = plan_for(n, k);
+  py::list steps;
+  for (const Step& step : plan->steps)
+    steps.append(py::make_tuple(static_cast<int>(step.kind), step.begin, step.count, step.wire));
+  py::list pairs;
+  for (const Pair& pair : plan->pairs) pairs.append(py::make_tuple(pair.low, pair.high));
+  py::dict result;
+  result["wires"] = plan->wires;
+  result["comparators"] = plan->comparators;
+  result["steps"] = steps;
+  result["pairs"] = pairs;
+  result["kept"] = plan->kept;
+  result["lowest"] = plan->lowest;
+  result["highest"] = plan->highest;
+  return result;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  module.doc() = "Compiled kernels of fedincentive.aggregation; use the functions of that package instead.";
+  module.def("reduce", &reduce_arrays);
+  module.def("squared_distances", &distances);
+  module.def("compiled_isas", &compiled_isas);
+  module.def("supported_isas", &supported_isas);
+  module.def("plan", &plan, "The selection network for n clients and k trimmed per side, for tests and curiosity.");
+  module.def("plain_mean", &plain_mean, "The benchmarks' yardstick: float32 mean with register accumulators.");
+  module.def("read_all", &read_all, "The benchmarks' yardstick: reads memory and adds it up.");
+}

@@ -1,0 +1,28 @@
+// Squared Euclidean distances between clients, from differences in float64 (never from a Gram matrix, which cancels).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../core/types.hpp"
+
+namespace fedincentive {
+
+struct Source {
+  const void* pointer;
+  const Layout* layout;  // null: contiguous
+  Dtype dtype;
+};
+
+// One array of every participant (clients, and perhaps a center of another dtype), all of `size` values.
+struct Cloud {
+  std::vector<Source> sources;
+  int64_t size;
+};
+
+// out[i * n + j] for all i, j; or, with `to_last`, out[i] = the distance of i to the last participant.
+std::vector<double> squared_distances(const std::vector<Cloud>& clouds, bool to_last, int64_t threads,
+                                      const std::string& isa);
+
+}  // namespace fedincentive

@@ -1,0 +1,191 @@
+#include "reduce.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <numeric>
+
+#include "../core/half.hpp"
+#include "../core/plan.hpp"
+#include "dispatch.hpp"
+
+namespace fedincentive {
+
+int64_t scratch_bytes(int64_t wires) { return 17 * 512 + wires * 256; }
+
+void gather(const void* base, const Layout& layout, int64_t item, int64_t begin, int64_t count, void* to) {
+  int64_t index[kMaxDims];
+  int64_t rest = begin, offset = 0;
+  for (int d = layout.dims - 1; d >= 0; --d) {
+    index[d] = rest % layout.shape[d];
+    rest /= layout.shape[d];
+    offset += index[d] * layout.strides[d];
+  }
+  auto* out = static_cast<unsigned char*>(to);
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * item, static_cast<const unsigned char*>(base) + offset, static_cast<size_t>(item));
+    for (int d = layout.dims - 1; d >= 0; --d) {
+      offset += layout.strides[d];
+      if (++index[d] < layout.shape[d]) break;
+      offset -= layout.strides[d] * layout.shape[d];
+      index[d] = 0;
+    }
+  }
+}
+
+namespace {
+
+struct Context {
+  Dtype dtype;
+  Findings findings;
+  std::vector<bool> guilty;
+  std::vector<double> values;
+  std::vector<int64_t> order;
+};
+
+double value_at(const TileJob& job, Dtype dtype, int64_t client, int64_t coordinate) {
+  unsigned char item[8] = {};
+  const int64_t size = item_size(dtype);
+  const void* base = job.segment.pointers[client];
+  const Layout* layout = job.segment.layouts ? job.segment.layouts[client] : nullptr;
+  if (layout)
+    gather(base, *layout, size, coordinate, 1, item);
+  else
+    std::memcpy(item, static_cast<const unsigned char*>(base) + coordinate * size, static_cast<size_t>(size));
+  uint16_t half;
+  float single;
+  double wide;
+  std::memcpy(&half, item, 2);
+  std::memcpy(&single, item, 4);
+  std::memcpy(&wide, item, 8);
+  switch (dtype) {
+    case Dtype::float32: return single;
+    case Dtype::float64: return wide;
+    case Dtype::float16: return widen_float16(half);
+    case Dtype::bfloat16: return widen_bfloat16(half);
+  }
+  return 0;
+}
+
+// The definition itself, for one coordinate: a stable sort with NaN last, the ends cut off, the rest averaged.
+double examine(void* opaque, const TileJob& job, int64_t coordinate) {
+  Context& context = *static_cast<Context*>(opaque);
+  const int64_t n = job.clients;
+  context.values.resize(static_cast<size_t>(n));
+  context.order.resize(static_cast<size_t>(n));
+  std::vector<double>& values = context.values;
+  for (int64_t i = 0; i < n; ++i) values[i] = value_at(job, context.dtype, i, coordinate);
+  std::iota(context.order.begin(), context.order.end(), 0);
+  if (job.trim > 0) {
+    std::stable_sort(context.order.begin(), context.order.end(), [&](int64_t a, int64_t b) {
+      if (std::isnan(values[b])) return !std::isnan(values[a]);
+      return values[a] < values[b];
+    });
+  }
+  double total_weight = 0, sum = 0, scaled = 0;
+  bool finite = true;
+  const double shrink = std::ldexp(1.0, -2 - std::ilogb(static_cast<double>(n)));
+  for (int64_t r = job.trim; r < n - job.trim; ++r) {
+    const int64_t client = context.order[r];
+    const double weight = job.weights ? job.weights[client] : 1.0;
+    if (!std::isfinite(values[client])) {
+      finite = false;
+      context.guilty[client] = true;
+    }
+    total_weight += weight;
+    sum += weight * values[client];
+    scaled += weight * (values[client] * shrink);
+  }
+  if (!finite) ++context.findings.not_finite;
+  const double divisor = job.divisor == 0 ? total_weight : job.divisor;
+  if (divisor == 0) ++context.findings.weightless;
+  return finite && divisor != 0 ? scaled / divisor / shrink : sum / divisor;  // finite values whose sum overflows
+}
+
+struct Chunk {
+  const Segment* segment;
+  int64_t begin, end;
+};
+
+// Chunks depend on the data alone, never on the number of threads. About 4 MB each, so that handing them out costs
+// nothing, and a multiple of every tile.
+std::vector<Chunk> divide(const Request& request) {
+  const int64_t bytes = std::max<int64_t>(request.clients, 1) * item_size(request.dtype);
+  const int64_t length = std::max<int64_t>(1024, (int64_t{4} << 20) / bytes / 64 * 64);
+  std::vector<Chunk> chunks;
+  for (const Segment& segment : request.segments)
+    for (int64_t at = 0; at < segment.size; at += length)
+      chunks.push_back({&segment, at, std::min(segment.size, at + length)});
+  return chunks;
+}
+
+struct FreeAligned {
+  void operator()(unsigned char* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<unsigned char, FreeAligned>;
+
+Memory allocate(int64_t bytes) {
+  void* memory = std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64));
+  if (!memory) throw std::bad_alloc();
+  return Memory(static_cast<unsigned char*>(memory));
+}
+
+// A thread costs some tens of microseconds: worth it from about a megabyte of updates each.
+int64_t useful_threads(const Request& request) {
+  int64_t bytes = 0;
+  for (const Segment& segment : request.segments) bytes += segment.size * request.clients * item_size(request.dtype);
+  return std::max<int64_t>(1, std::min(request.threads, bytes >> 19));
+}
+
+double default_divisor(const Request& request) {
+  if (request.divisor != 0) return request.divisor;
+  if (request.weights.empty()) return static_cast<double>(request.clients - 2 * request.trim);
+  if (request.trim > 0) return 0;
+  return std::accumulate(request.weights.begin(), request.weights.end(), 0.0);
+}
+
+}  // namespace
+
+Findings reduce(const Request& request) {
+  const Kernels& kernels = kernels_of(request.isa);
+  const std::vector<Chunk> chunks = divide(request);
+  const int64_t threads = useful_threads(request);
+  const std::shared_ptr<const Plan> plan = request.trim > 0 ? plan_for(request.clients, request.trim) : nullptr;
+  const int64_t bytes = scratch_bytes(plan ? plan->wires : 0);
+  std::vector<Memory> scratch;
+  for (int64_t worker = 0; worker < threads; ++worker) scratch.push_back(allocate(bytes));
+
+  Findings findings;
+  std::vector<bool> guilty(static_cast<size_t>(request.clients), false);
+  std::mutex mutex;
+  run_parallel(static_cast<int64_t>(chunks.size()), threads, [&](int64_t worker, int64_t item) {
+    const Chunk& chunk = chunks[static_cast<size_t>(item)];
+    Context context{request.dtype, {}, std::vector<bool>(static_cast<size_t>(request.clients), false), {}, {}};
+    TileJob job{};
+    job.segment = *chunk.segment;
+    if (plan) job.plan = plan->view();
+    job.clients = request.clients;
+    job.trim = request.trim;
+    job.weights = request.weights.empty() ? nullptr : request.weights.data();
+    job.divisor = default_divisor(request);
+    job.wide_output = request.wide_output;
+    job.scratch = scratch[static_cast<size_t>(worker)].get();
+    job.examine = examine;
+    job.context = &context;
+    kernels.reduce[static_cast<int>(request.dtype)](job, chunk.begin, chunk.end);
+    if (context.findings.not_finite || context.findings.weightless) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      findings.not_finite += context.findings.not_finite;
+      findings.weightless += context.findings.weightless;
+      for (size_t i = 0; i < guilty.size(); ++i) guilty[i] = guilty[i] || context.guilty[i];
+    }
+  });
+  for (size_t i = 0; i < guilty.size(); ++i)
+    if (guilty[i]) findings.clients.push_back(static_cast<int64_t>(i));
+  return findings;
+}
+
+}  // namespace fedincentive

@@ -1,0 +1,34 @@
+// Weighted mean, trimmed mean and median of n clients' updates, coordinate by coordinate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../core/types.hpp"
+
+namespace fedincentive {
+
+struct Request {
+  Dtype dtype = Dtype::float32;
+  bool wide_output = false;
+  int64_t clients = 0;
+  int64_t trim = 0;
+  std::vector<Segment> segments;
+  std::vector<double> weights;  // empty: all 1
+  double divisor = 0;           // 0: the total weight of the kept clients
+  int64_t threads = 1;
+  std::string isa;
+};
+
+// What was unusual: coordinates that keep a non-finite value, the clients it came from, and coordinates whose kept
+// clients have no weight.
+struct Findings {
+  int64_t not_finite = 0;
+  int64_t weightless = 0;
+  std::vector<int64_t> clients;
+};
+
+Findings reduce(const Request& request);
+
+}  // namespace fedincentive

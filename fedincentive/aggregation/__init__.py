@@ -1,0 +1,21 @@
+"""Aggregation rules over clients' updates: NumPy arrays, CPU torch tensors, or mappings of them."""
+
+from __future__ import annotations
+
+from .clipping import centered_clipping, norm_clipping
+from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
+from .distance_based import geometric_median, krum, multi_krum
+from .rules import rule
+
+__all__ = [
+    "centered_clipping",
+    "geometric_median",
+    "krum",
+    "median",
+    "multi_krum",
+    "norm_clipping",
+    "rule",
+    "trim_count",
+    "trimmed_mean",
+    "weighted_mean",
+]

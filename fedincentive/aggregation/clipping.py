@@ -1,0 +1,101 @@
+"""Rules that shorten long updates before they are averaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import AggregationError
+from . import kernel
+from .coordinatewise import check_choice, check_weights
+from .distance_based import check_count, finite_clients, squared_norms
+from .updates import Batch, Entry, read
+
+
+def norm_clipping(
+    updates: Iterable[Any],
+    max_norm: float,
+    weights: Sequence[float] | None = None,
+    *,
+    nan_policy: Literal["raise", "drop"] = "raise",
+    threads: int | None = None,
+) -> Any:
+    """sum_i w_i x_i min(1, max_norm / ||x_i||) / sum_i w_i: no client counts for more than max_norm.
+
+    The norm is Euclidean, over all floating entries together. Clients with NaN or infinities are an error that names
+    them, or are left out with nan_policy="drop".
+
+    >>> import numpy as np
+    >>> norm_clipping([np.float64([3, 4]), np.float64([0, 1])], max_norm=1.0)
+    array([0.3, 0.9])
+    """
+    check_positive("max_norm", max_norm)
+    check_choice("nan_policy", nan_policy, ("raise", "drop"))
+    batch = read(updates)
+    factors = np.ones(batch.clients) if weights is None else check_weights(weights, batch.clients)
+    batch, present = finite_clients(batch, nan_policy, threads)
+    factors = factors[present]
+    if factors.max() == 0:
+        raise AggregationError("All clients with finite updates have weight 0; at least one must be positive.")
+    scales = shrink(np.sqrt(squared_norms(batch, threads)), max_norm)
+    results, _ = kernel.reduce(batch, weights=factors * scales, divisor=float(factors.sum()), threads=threads)
+    return batch.assemble(results)
+
+
+def centered_clipping(
+    updates: Iterable[Any],
+    center: Any,
+    radius: float,
+    *,
+    iterations: int = 1,
+    nan_policy: Literal["raise", "drop"] = "raise",
+    threads: int | None = None,
+) -> Any:
+    """Average what the clients differ from a center by, no difference longer than `radius` (Karimireddy et al., 2021):
+
+        v <- v + 1/n sum_i (x_i - v) min(1, radius / ||x_i - v||),   v starts at `center`, `iterations` times
+
+    `center` has the form of one update (usually the last round's result). v is held in float64 between iterations.
+    See `norm_clipping` for `nan_policy`.
+
+    >>> import numpy as np
+    >>> centered_clipping([np.float64([1.0]), np.float64([3.0]), np.float64([1000.0])], np.float64([2.0]), radius=1.5)
+    array([2.5])
+    """
+    check_positive("radius", radius)
+    check_count("iterations", iterations, 1, 10**6)
+    check_choice("nan_policy", nan_policy, ("raise", "drop"))
+    everyone = [*updates, center]
+    if len(everyone) == 1:
+        raise AggregationError("There are no updates to aggregate: give at least one client's.")
+    batch, present = finite_clients(read(everyone), nan_policy, threads)
+    if len(everyone) - 1 not in present or len(present) == 1:
+        raise AggregationError("The center, or every client's update, is not finite.")
+    # v stays a weighted mean of clients and center: only its coefficients change from one iteration to the next.
+    clients = batch.clients - 1
+    coefficients = np.eye(batch.clients)[clients]
+    for _ in range(iterations):
+        v, _ = kernel.reduce(batch, weights=coefficients, divisor=1.0, threads=threads, wide=True)
+        pull = shrink(np.sqrt(kernel.squared_distances(batch, v, threads=threads)[:clients]), radius) / clients
+        coefficients = coefficients * max(0.0, 1.0 - pull.sum())
+        coefficients[:clients] += pull
+    results, _ = kernel.reduce(batch, weights=coefficients, divisor=1.0, threads=threads)
+    return without_center(batch).assemble(results)
+
+
+def shrink(norms: np.ndarray, limit: float) -> np.ndarray:
+    """min(1, limit / norm), 1 where the norm is 0."""
+    return limit / np.maximum(norms, limit)
+
+
+def without_center(batch: Batch) -> Batch:
+    entries = [Entry(entry.name, entry.code, entry.arrays[:-1], entry.original) for entry in batch.entries]
+    return Batch(batch.clients - 1, entries, batch.container)
+
+
+def check_positive(setting: str, value: float) -> None:
+    if not isinstance(value, (int, float, np.number)) or not math.isfinite(value) or value <= 0:
+        raise AggregationError(f"{setting}={value!r} must be a positive finite number.")

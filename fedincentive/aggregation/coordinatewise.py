@@ -1,0 +1,188 @@
+"""Rules that treat every coordinate by itself: weighted mean, trimmed mean, median."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import AggregationError
+from . import kernel
+from .updates import Batch, read
+
+NanPolicy = Literal["raise", "drop", "propagate"]
+Normalize = Literal["kept", "paper"]
+
+
+def weighted_mean(
+    updates: Iterable[Any],
+    weights: Sequence[float] | None = None,
+    *,
+    nan_policy: NanPolicy = "raise",
+    threads: int | None = None,
+) -> Any:
+    """sum_i w_i x_i / sum_i w_i, coordinate by coordinate; without weights the plain mean.
+
+    `updates` is a sequence of NumPy arrays, CPU torch tensors, or mappings of them; the result is of the same kind,
+    shape and dtype, sums are taken in float64, and the inputs are never changed. In a mapping, integer entries (a
+    BatchNorm counter) take the maximum over clients.
+
+    `nan_policy` says what happens where a NaN or infinity would enter the result: "raise" names the clients, "drop"
+    leaves those clients out, "propagate" lets it through.
+
+    >>> import numpy as np
+    >>> weighted_mean([np.float32([1, 2]), np.float32([4, 8])], weights=[2, 1])
+    array([2., 4.], dtype=float32)
+    """
+    return aggregate(read(updates), 0, weights, "kept", nan_policy, threads)
+
+
+def trimmed_mean(
+    updates: Iterable[Any],
+    trim: int | None = None,
+    *,
+    alpha: float | None = None,
+    weights: Sequence[float] | None = None,
+    normalize: Normalize = "kept",
+    nan_policy: NanPolicy = "raise",
+    threads: int | None = None,
+) -> Any:
+    """Per coordinate, drop the k smallest and the k largest values and average the rest (Yin et al., 2018):
+
+        sum_{k < r <= n-k} x_(r) / (n - 2k)
+
+    k is `trim`, or `trim_count(alpha, n)`. With `weights` the kept values are averaged by weight; the trim is by count
+    all the same. Ties go by position, as a stable sort would cut them. `normalize="paper"` divides by n (or by the
+    weight of all clients) instead of what was kept. NaN sorts as the largest value and infinities are ordinary
+    extremes, so up to k bad clients per side have no effect; see `weighted_mean` for `nan_policy` and the rest.
+
+    >>> import numpy as np
+    >>> trimmed_mean([np.float32([v]) for v in (1, 2, 3, 4, 1000)], trim=1)
+    array([3.], dtype=float32)
+    >>> trimmed_mean([np.float32([v]) for v in (1, 2, 3, 4, np.nan)], alpha=0.2, weights=[1, 1, 1, 2, 1])
+    array([3.25], dtype=float32)
+    """
+    if (trim is None) == (alpha is None):
+        raise AggregationError(f"Give either trim (a count per side) or alpha (a fraction); got {trim=} and {alpha=}.")
+    if trim is not None:
+        try:
+            trim = operator.index(trim)
+        except TypeError:
+            raise AggregationError(f"trim={trim!r} must be a whole number of clients per side.") from None
+    return aggregate(read(updates), trim, weights, normalize, nan_policy, threads, alpha=alpha)
+
+
+def median(updates: Iterable[Any], *, nan_policy: NanPolicy = "raise", threads: int | None = None) -> Any:
+    """The coordinate-wise median: the middle value, or the mean of the two middle ones.
+
+    See `weighted_mean` for what updates may be and for `nan_policy`.
+
+    >>> import numpy as np
+    >>> median([np.float64([1, 5]), np.float64([2, np.inf]), np.float64([9, 4])])
+    array([2., 5.])
+    """
+    return aggregate(read(updates), None, None, "kept", nan_policy, threads)
+
+
+def trim_count(alpha: float, n: int) -> int:
+    """The smallest whole k with k / n >= alpha, compared in float division.
+
+    ceil(alpha * n) would make 8 of 0.07 x 100 and int() 28 of 0.29 x 100:
+
+    >>> trim_count(0.07, 100), trim_count(0.29, 100), trim_count(1 / 11, 11), trim_count(0.1, 15)
+    (7, 29, 1, 2)
+    """
+    alpha = float(alpha)
+    if not 0 <= alpha < 0.5:
+        raise AggregationError(f"alpha={alpha} must be at least 0 and below 0.5: it is trimmed on both sides.")
+    if n < 1:
+        raise AggregationError(f"n={n} must be at least 1.")
+    k = math.floor(alpha * n)
+    while k > 0 and (k - 1) / n >= alpha:
+        k -= 1
+    while k / n < alpha:
+        k += 1
+    return k
+
+
+def aggregate(
+    batch: Batch,
+    trim: int | None,
+    weights: Sequence[float] | None,
+    normalize: str,
+    nan_policy: str,
+    threads: int | None,
+    *,
+    alpha: float | None = None,
+) -> Any:
+    """Runs the kernel, leaving out clients with non-finite values as `nan_policy` says. trim None: alpha, or median."""
+    check_choice("nan_policy", nan_policy, ("raise", "drop", "propagate"))
+    check_choice("normalize", normalize, ("kept", "paper"))
+    factors = None if weights is None else check_weights(weights, batch.clients)
+    present = list(range(batch.clients))
+    while True:
+        n = len(present)
+        count = trim_of(trim, alpha, n)
+        chosen = batch if n == batch.clients else batch.select(present)
+        kept = None if factors is None else factors[present]
+        divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
+        results, found = kernel.reduce(chosen, trim=count, weights=kept, divisor=divisor, threads=threads)
+        guilty = [present[i] for i in found.clients]
+        if found.not_finite == 0 or nan_policy == "propagate":
+            break
+        if nan_policy == "raise" or len(guilty) == n:
+            raise AggregationError(not_finite_message(found.not_finite, guilty, count))
+        present = [i for i in present if i not in set(guilty)]
+    if found.weightless and nan_policy != "propagate":
+        raise AggregationError(
+            f"In {found.weightless} coordinates all clients left after trimming {count} per side have weight 0; "
+            "trim less or give them a weight."
+        )
+    return chosen.assemble(results)
+
+
+def not_finite_message(coordinates: int, clients: list[int], trim: int) -> str:
+    where = f"after trimming {trim} per side" if trim else "in the sum"
+    return (
+        f"{coordinates} coordinates keep a NaN or infinity {where}; it comes from clients {shorten(clients)}. "
+        'Leave these clients out, trim more, or pass nan_policy="drop".'
+    )
+
+
+def shorten(clients: Sequence[int], limit: int = 20) -> str:
+    shown = ", ".join(map(str, clients[:limit]))
+    return shown if len(clients) <= limit else f"{shown} and {len(clients) - limit} more"
+
+
+def trim_of(trim: int | None, alpha: float | None, n: int) -> int:
+    if alpha is not None:
+        trim = trim_count(alpha, n)
+    if trim is None:
+        return (n - 1) // 2
+    if trim < 0:
+        raise AggregationError(f"trim={trim} must not be negative.")
+    if 2 * trim >= n:
+        source = f"trim={trim}" if alpha is None else f"alpha={alpha} (trim={trim})"
+        raise AggregationError(f"{source} per side leaves nothing of n={n} clients; 2 * trim must be below n.")
+    return trim
+
+
+def check_choice(setting: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise AggregationError(f"{setting}={value!r} is unknown; choose one of {', '.join(choices)}.")
+
+
+def check_weights(weights: Sequence[float], clients: int) -> np.ndarray:
+    """Weights as float64, scaled by a power of two (which changes no result) so that sums cannot overflow."""
+    values = [float(weight) for weight in weights]
+    if len(values) != clients:
+        raise AggregationError(f"There are {len(values)} weights for {clients} clients; give one per client.")
+    for index, value in enumerate(values):
+        if not math.isfinite(value) or value < 0:
+            raise AggregationError(f"Client {index}'s weight is {value}; weights must be finite and not negative.")
+    if max(values) == 0:
+        raise AggregationError(f"All {clients} weights are 0; at least one must be positive.")
+    return np.ldexp(np.array(values), -math.frexp(max(values))[1])

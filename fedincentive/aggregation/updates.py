@@ -1,0 +1,184 @@
+"""Takes the clients' updates apart into plain arrays, without copying, and puts results together again.
+
+An update is a NumPy array, a CPU torch tensor, or a mapping of names to either. Torch is never imported here: a tensor
+can only be present if somebody else imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import AggregationError
+
+FLOAT32, FLOAT64, FLOAT16, BFLOAT16 = range(4)
+NUMPY_CODES = {np.dtype(np.float32): FLOAT32, np.dtype(np.float64): FLOAT64, np.dtype(np.float16): FLOAT16}
+TORCH_CODES = {"torch.float32": FLOAT32, "torch.float64": FLOAT64, "torch.float16": FLOAT16, "torch.bfloat16": BFLOAT16}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named array of all clients: `arrays[i]` is a view of client i's values (bfloat16 as 16-bit integers)."""
+
+    name: str | None  # None: the update is a single array
+    code: int | None  # None: integers or booleans
+    arrays: list[np.ndarray]
+    original: Any  # client 0's array or tensor, whose kind, dtype and device the result takes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The updates of all clients, entry by entry."""
+
+    clients: int
+    entries: list[Entry]
+    container: type | None  # dict, OrderedDict, or None where an update is a single array
+
+    def floating(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.code is not None]
+
+    def select(self, clients: Sequence[int]) -> Batch:
+        """The same with only some clients, in the given order."""
+        chosen = [
+            Entry(entry.name, entry.code, [entry.arrays[i] for i in clients], entry.original) for entry in self.entries
+        ]
+        return Batch(len(clients), chosen, self.container)
+
+    def assemble(self, results: Iterable[Any]) -> Any:
+        """The aggregated update: `results` are the floating entries in order; integer entries take the maximum."""
+        values = iter(results)
+        parts = [(entry.name, next(values) if entry.code is not None else largest(entry)) for entry in self.entries]
+        if self.container is None:
+            return parts[0][1]
+        return self.container(parts)
+
+
+def read(updates: Iterable[Any]) -> Batch:
+    """Checks that the updates fit together and takes them apart; every error names the client and both values."""
+    items = list(updates)
+    if not items:
+        raise AggregationError("There are no updates to aggregate: give at least one client's.")
+    if not isinstance(items[0], Mapping):
+        entry = read_entry(None, items)
+        if entry.code is None:
+            raise AggregationError(
+                f"Client 0's update has dtype {entry.original.dtype}; only float32, float64, float16 and bfloat16 are "
+                "aggregated (integer entries only inside a mapping, where they take the maximum)."
+            )
+        return Batch(len(items), [entry], None)
+    names = list(items[0])
+    for index, item in enumerate(items):
+        check_names(names, index, item)
+    entries = [read_entry(name, [item[name] for item in items]) for name in names]
+    return Batch(len(items), entries, OrderedDict if isinstance(items[0], OrderedDict) else dict)
+
+
+def check_names(names: list[str], index: int, item: Any) -> None:
+    if not isinstance(item, Mapping):
+        raise AggregationError(
+            f"Client {index}'s update is a {type(item).__name__} but client 0's is a mapping; all must be of one kind."
+        )
+    missing = [name for name in names if name not in item]
+    extra = [name for name in item if name not in names] if len(item) + len(missing) != len(names) else []
+    if missing or extra:
+        raise AggregationError(
+            f"Client {index}'s update does not have the entries of client 0's: missing {missing}, unexpected {extra}."
+        )
+
+
+def read_entry(name: str | None, items: list[Any]) -> Entry:
+    views = [view(name, index, item) for index, item in enumerate(items)]
+    first, code, kind = views[0]
+    for index, (array, other_code, other_kind) in enumerate(views):
+        if other_kind is not kind:
+            refuse(name, index, "is a", other_kind.__name__, kind.__name__)
+        if other_code != code or array.dtype != first.dtype:
+            refuse(name, index, "has dtype", items[index].dtype, items[0].dtype)
+        if array.shape != first.shape:
+            refuse(name, index, "has shape", array.shape, first.shape)
+    return Entry(name, code, [array for array, _, _ in views], items[0])
+
+
+def refuse(name: str | None, index: int, what: str, got: Any, expected: Any) -> None:
+    entry = "update" if name is None else f"entry {name!r}"
+    raise AggregationError(f"Client {index}'s {entry} {what} {got}, but client 0's {what} {expected}.")
+
+
+def view(name: str | None, index: int, item: Any) -> tuple[np.ndarray, int | None, type]:
+    """A NumPy view of an array or tensor, its dtype code, and its kind."""
+    torch = sys.modules.get("torch")
+    entry = "update" if name is None else f"entry {name!r}"
+    if torch is not None and isinstance(item, torch.Tensor):
+        return view_tensor(torch, f"Client {index}'s {entry}", item), code_of_tensor(item), torch.Tensor
+    if isinstance(item, (np.ndarray, np.generic)):
+        array = np.asarray(item)
+        code = NUMPY_CODES.get(array.dtype)
+        if code is None and array.dtype.kind not in "iub":
+            raise AggregationError(
+                f"Client {index}'s {entry} has dtype {array.dtype}; only float32, float64 and float16 in native byte "
+                "order (and bfloat16 tensors) are aggregated. Convert it with .astype(...)."
+            )
+        return array, code, np.ndarray
+    raise AggregationError(
+        f"Client {index}'s {entry} is a {type(item).__name__}; give NumPy arrays, torch tensors, or mappings of them."
+    )
+
+
+def code_of_tensor(tensor: Any) -> int | None:
+    return TORCH_CODES.get(str(tensor.dtype))
+
+
+def view_tensor(torch: Any, what: str, tensor: Any) -> np.ndarray:
+    """Shares the tensor's memory: no gradient history, no copy."""
+    if tensor.device.type != "cpu":
+        raise AggregationError(
+            f"{what} is on device {tensor.device}; these kernels run on the CPU. Copy it with .cpu() first."
+        )
+    if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
+        raise AggregationError(
+            f"{what} has layout {tensor.layout} and dtype {tensor.dtype}; only dense real tensors are aggregated."
+        )
+    if tensor.is_floating_point() and code_of_tensor(tensor) is None:
+        raise AggregationError(f"{what} has dtype {tensor.dtype}; convert it to float32, float64, float16 or bfloat16.")
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.view(torch.int16)
+    return tensor.numpy()
+
+
+def largest(entry: Entry) -> Any:
+    """Integer buffers (a BatchNorm step counter): the maximum over clients; booleans: true if any is."""
+    result = np.array(entry.arrays[0])
+    for array in entry.arrays[1:]:
+        np.maximum(result, array, out=result)
+    if isinstance(entry.original, (np.ndarray, np.generic)):
+        return result
+    return sys.modules["torch"].from_numpy(result)
+
+
+def memory_order(arrays: list[np.ndarray]) -> tuple[int, ...] | None:
+    """The order of axes in which every client's values lie one after the other (channels-last, say), or None."""
+    first = arrays[0]
+    plain = tuple(range(first.ndim))
+    for order in (plain, tuple(sorted(plain, key=lambda axis: -first.strides[axis]))):
+        if all(array.transpose(order).flags.c_contiguous for array in arrays):
+            return order
+    return None
+
+
+def empty_like(entry: Entry, order: tuple[int, ...] | None) -> tuple[Any, np.ndarray]:
+    """A result of the clients' kind to fill, and a NumPy view of it, its values in the given order of axes."""
+    first = entry.arrays[0]
+    order = order or tuple(range(first.ndim))
+    block = np.empty([first.shape[axis] for axis in order], dtype=first.dtype)
+    array = block.transpose([order.index(axis) for axis in range(first.ndim)])
+    if isinstance(entry.original, (np.ndarray, np.generic)):
+        return array, array
+    torch = sys.modules["torch"]
+    tensor = torch.from_numpy(array)
+    return (tensor.view(torch.bfloat16) if entry.code == BFLOAT16 else tensor), array
