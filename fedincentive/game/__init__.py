@@ -10,6 +10,7 @@ from .dynamics import State, ascent, best_replies, best_reply, contributions, jo
 from .games import Game, paper_example, repaired_example
 from .losses import LossValuation
 from .phases import PhaseOne, beta_dom, beta_ne, phase_one
+from .quoting import AgentQuote, Quote, quote
 from .random_games import random_data_value, random_quadratic
 from .rationality import outside_options
 from .reading import GameFile, load, read
@@ -19,6 +20,7 @@ from .valuation import Valuation
 from .valuations import DataValue, Quadratic, SharedError
 
 __all__ = [
+    "AgentQuote",
     "CLAIMS",
     "Certificate",
     "Claim",
@@ -47,6 +49,7 @@ __all__ = [
     "Logarithm",
     "PhaseOne",
     "PowerLaw",
+    "Quote",
     "Quadratic",
     "Search",
     "SharedError",
@@ -60,6 +63,7 @@ __all__ = [
     "last",
     "paper_example",
     "phase_one",
+    "quote",
     "random_data_value",
     "random_quadratic",
     "repaired_example",

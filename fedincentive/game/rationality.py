@@ -25,7 +25,8 @@ def outside_options(game: Game) -> Array | None:
         value = game.valuation.alone(t)
         return (nobody if value is None else value) - game.cost.unilateral(nobody, t)
 
-    return maximise(alone, nobody, game.s_max, Search(), concave=bool(game.concave))[1]
+    concave = game.valuation.concave_alone and game.cost.concave_utility
+    return maximise(alone, nobody, game.s_max, Search(), concave=bool(concave))[1]
 
 
 def worse_off(game: Game, w: Array, s: Array, paid: Array, outside: Array | None) -> tuple[Shortfall, ...] | None:

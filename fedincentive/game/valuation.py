@@ -17,6 +17,7 @@ class Valuation(ABC):
     """
 
     concave: bool | None = None  # v_i known concave in its own s_i (True), known not to be (False), not known (None)
+    concave_alone: bool | None = None  # the same of `alone`
     estimated: bool = False  # values come from training runs and carry a standard error
 
     @abstractmethod
@@ -75,7 +76,7 @@ class Valuation(ABC):
         return None
 
     def alone(self, t: Array) -> Array | None:
-        """v_i of agent i training by itself on t_i points with its own best model, or None where not defined."""
+        """max_w v_i(w, (t_i, 0)): agent i by itself on t_i points with its own best model, or None where not defined."""
         return None
 
     def curvature(self, s: Array) -> tuple[float, float] | None:

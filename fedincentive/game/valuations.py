@@ -27,6 +27,7 @@ class SharedError(Valuation):
     target: Array
     floor: float = 0.0
     concave = True
+    concave_alone = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "a", vector("a", self.a))
@@ -180,6 +181,13 @@ class Quadratic(Valuation):
             return centre
         return centre + np.linalg.solve(self.stiffness, s @ self.coupling / len(s))
 
+    def alone(self, t: Array) -> Array:
+        if self.coupling is None:
+            return self.a + t * self.b - 0.5 * self.k * t**2
+        ahead = np.einsum("ij,ij->i", self.coupling, self.x)
+        bend = np.einsum("ij,ij->i", self.coupling, np.linalg.solve(self.stiffness, self.coupling.T).T)
+        return self.a + t * (self.b + ahead) + 0.5 * (bend - self.k) * t**2  # its best w is x_i + t Q^-1 H_i
+
     def curvature(self, s: Array) -> tuple[float, float]:
         eigenvalues = np.linalg.eigvalsh(self.stiffness)
         return float(eigenvalues[0]), float(eigenvalues[-1])
@@ -209,6 +217,7 @@ class DataValue(Valuation):
     fit: Array = 1.0  # type: ignore[assignment]
     spill: Array = 1.0  # type: ignore[assignment]
     concave = True
+    concave_alone = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", vector("x", self.x))
