@@ -189,7 +189,7 @@ def paper_example(*, s0: Any = (2.5, 2.5), w0: Any = (0.5, 1.5)) -> Game:
 
     Its joint dynamics do not converge: w runs to (1, 2), where nobody values data, and s to (0, 0).
     """
-    return _two_agents(SharedError(np.ones(2), np.ones(2), [1.0, 2.0]), s0, w0)
+    return _two_agents(SharedError(np.ones(2), np.ones(2), np.array([1.0, 2.0])), s0, w0)
 
 
 def repaired_example(*, s0: Any = (2.5, 2.5), w0: Any = (0.5, 1.5)) -> Game:
@@ -197,11 +197,13 @@ def repaired_example(*, s0: Any = (2.5, 2.5), w0: Any = (0.5, 1.5)) -> Game:
 
     Welfare there is 1.8, against 1.9 at the optimum (w = (1, 2), s = (5, 5)).
     """
-    return _two_agents(SharedError(np.ones(2), np.ones(2), [1.0, 2.0], floor=0.5), s0, w0)
+    return _two_agents(SharedError(np.ones(2), np.ones(2), np.array([1.0, 2.0]), floor=0.5), s0, w0)
 
 
 def _two_agents(valuation: Valuation, s0: Any, w0: Any) -> Game:
-    return Game(("agent-1", "agent-2"), valuation, LinearCost([0.04, 0.02]), s_max=np.full(2, 5.0), s0=s0, w0=w0)
+    return Game(
+        ("agent-1", "agent-2"), valuation, LinearCost(np.array([0.04, 0.02])), s_max=np.full(2, 5.0), s0=s0, w0=w0
+    )
 
 
 def _check_names(agents: tuple[str, ...]) -> None:

@@ -58,10 +58,11 @@ def phase_one(
     if beta < 0.0 or not np.isfinite(beta):
         raise GameError(f"beta is {beta!r}: it must be a finite number, at least 0 (0 plays without payment).")
     w = game.w0 if w is None else w
-    for state in contributions(game, gamma, beta=beta, w=w, s=s):
+    states = contributions(game, gamma, beta=beta, w=w, s=s)
+    ending: Ending | None = None
+    while ending is None:
+        state = next(states)
         ending = ending_of(state.s, game.s_max, state.residual, state.round, tol=tol, round_limit=round_limit)
-        if ending is not None:
-            break
     short = tuple(game.agents[i] for i in np.flatnonzero(state.s < game.s_max))
     betas = (None, None) if ending == "full" else (beta_ne(game, w), beta_dom(game, w))
     return PhaseOne(ending, state.round, tuple(state.s.tolist()), state.residual, short, beta, *betas)

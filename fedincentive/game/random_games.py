@@ -60,7 +60,9 @@ def random_data_value(seed: int, n: int, m: int = 1) -> Game:
         raise GameError(f"A random game needs at least one agent and one parameter, not n = {n}, m = {m}.")
     rng = np.random.default_rng(seed)
     s_max = rng.uniform(1.0, 100.0, n)
-    curve = PowerLaw(a=rng.uniform(1.0, 2.0, n), b=rng.uniform(0.5, 1.0, n), power=rng.uniform(0.3, 1.0, n), prior=1.0)
+    curve = PowerLaw(
+        a=rng.uniform(1.0, 2.0, n), b=rng.uniform(0.5, 1.0, n), power=rng.uniform(0.3, 1.0, n), prior=np.ones(n)
+    )
     valuation = DataValue(
         curve, x=rng.normal(size=(n, m)), fit=rng.uniform(0.1, 1.0, n), spill=rng.uniform(0.0, 1.0, n)
     )

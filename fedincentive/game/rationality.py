@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Array
 from .claims import Shortfall
@@ -48,5 +49,5 @@ def _slack(amount: Array) -> Array:
     return 1e-9 * np.maximum(1.0, np.abs(amount))  # rounding is no loss
 
 
-def _rows(game: Game, amount: Array, limit: Array, which: Array) -> tuple[Shortfall, ...]:
+def _rows(game: Game, amount: Array, limit: Array, which: NDArray[np.bool_]) -> tuple[Shortfall, ...]:
     return tuple(Shortfall(game.agents[i], float(amount[i]), float(limit[i])) for i in np.flatnonzero(which))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Array
 
@@ -60,7 +61,9 @@ def _shares(cells: int) -> Array:
     return np.unique(np.concatenate([np.linspace(0.0, 1.0, cells + 1), near, 1.0 - near]))
 
 
-def _hills(score: Callable[[Array], Array], low: Array, high: Array, share: Array, count: int) -> tuple[Array, Array]:
+def _hills(
+    score: Callable[[Array], Array], low: Array, high: Array, share: Array, count: int
+) -> tuple[NDArray[np.intp], Array]:
     """For each agent the grid indices and heights of its `count` highest local maxima.
 
     The grid is walked, not kept: a hundred thousand agents times the grid would not fit a small machine.

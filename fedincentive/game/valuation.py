@@ -76,7 +76,7 @@ class Valuation(ABC):
         return None
 
     def alone(self, t: Array) -> Array | None:
-        """max_w v_i(w, (t_i, 0)): agent i by itself on t_i points with its own best model, or None where not defined."""
+        """max_w v_i(w, (t_i, 0)): agent i by itself on t_i points with its own best model, or None if undefined."""
         return None
 
     def curvature(self, s: Array) -> tuple[float, float] | None:
