@@ -69,20 +69,19 @@ def apportion(numerators: Mapping[str, int], denominator: int, rotation: int = 0
     if sum(numerators.values()) % denominator:
         raise PaymentError("The exact amounts do not sum to a whole number of minor units.")
     names = sorted(numerators)
-    amounts, remainders = {}, {}
-    for name in names:
-        amounts[name], remainders[name] = divmod(numerators[name], denominator)
-    missing = sum(remainders.values()) // denominator
-    if missing:
-        cut = sorted(remainders.values(), reverse=True)[missing - 1]
-        ring = [name for name in names if remainders[name] == cut]
-        left = missing - sum(1 for r in remainders.values() if r > cut)
-        start = rotation * left % len(ring)
-        chosen = {ring[(start + k) % len(ring)] for k in range(left)}
-        for name in names:
-            if remainders[name] > cut or name in chosen:
-                amounts[name] += 1
-    return amounts
+    parts = [divmod(numerators[name], denominator) for name in names]
+    remainders = [remainder for _, remainder in parts]
+    missing = sum(remainders) // denominator
+    if not missing:
+        return {name: floor for name, (floor, _) in zip(names, parts, strict=True)}
+    cut = sorted(remainders, reverse=True)[missing - 1]
+    ring = [name for name, remainder in zip(names, remainders, strict=True) if remainder == cut]
+    left = missing - sum(remainder > cut for remainder in remainders)
+    start = rotation * left % len(ring)
+    chosen = {ring[(start + k) % len(ring)] for k in range(left)}
+    return {
+        name: floor + (remainder > cut or name in chosen) for name, (floor, remainder) in zip(names, parts, strict=True)
+    }
 
 
 def contribution(
@@ -125,8 +124,8 @@ def tranche(
     ({'a': 0, 'b': 0}, {'a': 1, 'b': -1})
     """
     per_round = rate("beta", beta) / whole("rounds", rounds, low=1)
-    for agent, amount in posted.items():
-        whole(f"the amount posted to {agent!r}", amount)
+    _agents(posted, "the amount posted", least=0)
+    for agent in posted:
         if agent not in delivered_total:
             raise PaymentError(f"Agent {agent!r} was paid before but has no delivered total; give 0 if it is absent.")
     due = contribution(per_round, delivered_total, scale=scale, minor=minor, rotation=rotation)
@@ -222,7 +221,7 @@ def _known(some: Mapping[str, object], agents: Mapping[str, int], what: str) -> 
 
 
 def _bounded(amounts: Amounts) -> Amounts:
-    for agent, amount in amounts.items():
-        if not -LIMIT <= amount <= LIMIT:
-            raise PaymentError(f"The payment of {agent!r} is {amount} minor units, which 64 bits do not hold.")
+    if amounts and not -LIMIT <= min(amounts.values()) <= max(amounts.values()) <= LIMIT:
+        agent = max(amounts, key=lambda name: abs(amounts[name]))
+        raise PaymentError(f"The payment of {agent!r} is {amounts[agent]} minor units, which 64 bits do not hold.")
     return amounts

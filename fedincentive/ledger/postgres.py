@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ..errors import LedgerError
 from . import chain
 from .chain import Checkpoint
-from .entry import VERSION, Entry
+from .entry import VERSION, Entry, canonical
 from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
 
 try:
@@ -162,10 +162,10 @@ class PostgresLedger(Ledger):
             cursor.itersize = 200
             yield from map(Row._make, cursor.execute(query, values))
 
-    def posted(self, seq: int) -> dict[str, int]:
+    def posted(self, seq: int) -> str:
+        query = "SELECT account, amount FROM fedincentive.postings WHERE seq = %s"
         with self._reading():
-            query = "SELECT account, amount FROM fedincentive.postings WHERE seq = %s ORDER BY account"
-            return dict(self._db.execute(query, (seq,)).fetchall())
+            return canonical(dict(self._db.execute(query, (seq,)).fetchall()))
 
     def orphans(self) -> list[int]:
         query = (

@@ -14,11 +14,12 @@ from urllib.parse import quote
 from ..errors import LedgerError
 from . import chain
 from .chain import Checkpoint
-from .entry import VERSION, Entry, canonical
+from .entry import VERSION, Entry, posted_text
 from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
 
 APPLICATION = 0x46444C47  # "FDLG", in the file's header: `file` and we recognise a ledger by it
 BUSY_SECONDS = 60.0  # a writer waits this long for another one; a transaction takes milliseconds
+CACHE_KIB = 64 * 1024  # `verify` walks the file twice; SQLite's own 2 MB would read it twice
 COLUMNS = "seq, run, round, kind, corrects, body, hash"
 
 
@@ -59,6 +60,7 @@ class SQLiteLedger(Ledger):
                 db = sqlite3.connect(
                     address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
                 )
+                db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
                 db.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return db
             except sqlite3.DatabaseError as error:
@@ -126,7 +128,7 @@ class SQLiteLedger(Ledger):
             # one statement for all postings: 10,000 bound rows take twice as long
             self._db.execute(
                 "INSERT INTO postings (seq, account, amount) SELECT ?, key, value FROM json_each(?)",
-                (seq, canonical(entry.postings)),
+                (seq, posted_text(entry.body)),
             )
             self._db.execute(
                 f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -200,9 +202,11 @@ class SQLiteLedger(Ledger):
         with self._reading():
             yield from map(Row._make, self._db.execute(f"SELECT {COLUMNS} FROM entries {where} ORDER BY seq", values))
 
-    def posted(self, seq: int) -> dict[str, int]:
+    def posted(self, seq: int) -> str:
+        # as one text: to fetch 10,000 rows one by one takes three times as long
+        query = "SELECT json_group_object(account, amount) FROM postings WHERE seq = ? ORDER BY account"
         with self._reading():
-            return dict(self._db.execute("SELECT account, amount FROM postings WHERE seq = ?", (seq,)).fetchall())
+            return str(self._db.execute(query, (seq,)).fetchone()[0])
 
     def orphans(self) -> list[int]:
         numbers = "SELECT DISTINCT seq FROM postings WHERE seq NOT IN (SELECT seq FROM entries) ORDER BY seq"

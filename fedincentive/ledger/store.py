@@ -80,8 +80,8 @@ class Ledger(ABC):
         """One stored entry, unchecked."""
 
     @abstractmethod
-    def posted(self, seq: int) -> dict[str, int]:
-        """The stored postings of one entry, unchecked."""
+    def posted(self, seq: int) -> str:
+        """The stored postings of one entry as a JSON object in name order, unchecked."""
 
     @abstractmethod
     def orphans(self) -> list[int]:

@@ -28,7 +28,7 @@ from ..errors import LedgerError
 from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
-from .entry import BALANCED, VERSION, canonical
+from .entry import BALANCED, POSTINGS, VERSION, canonical, posted_text
 from .rules import Replay
 from .store import Ledger, Row, difference
 
@@ -127,7 +127,7 @@ class _Check:
         if key in self.keys:
             yield "duplicate", f"run {key[0]!r} has round {key[1]} {key[2]} already."
         self.keys.add(key)
-        yield from self._amounts(row.seq, body)
+        yield from self._amounts(row, body)
         if row.corrects:
             yield from self._correction(row)
         if self.replay:
@@ -135,14 +135,15 @@ class _Check:
                 yield "body", "its body is not in canonical form."
             yield from self.replay.problems(body)
 
-    def _amounts(self, seq: int, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        amounts = body["postings"]
-        stored = self.book.posted(seq)
-        self.postings += len(stored)
+    def _amounts(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        amounts, text = body["postings"], self.book.posted(row.seq)
+        self.postings += len(amounts)
+        # the same text is the same postings; names beyond ASCII may be written in two ways, so another text is read
+        stored = amounts if text == posted_text(row.body) else json.loads(text)
         if stored != amounts:
             account, written, told = difference("", stored, amounts)
             yield "postings", f"{account!r} has {written} in the postings, {told} in the body."
-        if any(type(amount) is not int for amount in amounts.values()):
+        if not set(map(type, amounts.values())) <= {int}:
             yield "body", "an amount is not a whole number."
         elif sum(amounts.values()) or sum(stored.values()):
             yield "zero-sum", f"its amounts sum to {sum(amounts.values())}, its postings to {sum(stored.values())}."
@@ -174,8 +175,7 @@ class _Check:
 
 def envelope(body: str) -> dict[str, Any]:
     """A canonical body without its inputs. They are most of its length and only `recompute` reads them; parsing them
-    here would halve the speed of a plain check. Keys are in order and quotes inside strings are escaped, so the
-    marks found are the top level's own.
+    here would halve the speed of a plain check.
 
     >>> from fedincentive.ledger import Entry
     >>> e = Entry("demo", 3, "settlement", "x/1", {"kind": "no"}, {"a": 5, "b": -5})
@@ -183,7 +183,7 @@ def envelope(body: str) -> dict[str, Any]:
     ('settlement', {'a': 5, 'b': -5})
     """
     before = body.index(',"inputs":{')
-    after = body.rindex(',"kind":"', 0, body.rindex(',"postings":{'))
+    after = body.rindex(',"kind":"', 0, body.rindex(POSTINGS))
     return dict(json.loads(body[:before] + body[after:]))
 
 
