@@ -3,32 +3,103 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from .agent import Agent
-from .center import Center, Outcome
-from .errors import ReportRefused
-from .messages import RoundResult
+from .center import Center, Outcome, state
+from .errors import ReportRefused, SettingError
+from .game import Certificate, Game, certify
+from .messages import Broadcast, Report, RoundResult
+from .payments import TREASURY
 
 log = logging.getLogger("fedincentive")
 
 
 def play(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundResult], None] | None = None) -> Outcome:
-    """Play the run to its end; `progress` is told how each round ended."""
+    """Play the run to its end; `progress` is told how each round ended.
+
+    >>> from fedincentive import mechanisms
+    >>> from fedincentive.agent import ClosedFormSite
+    >>> from fedincentive.game import repaired_example
+    >>> settings = mechanisms.Settings.read({"rounds": 10, "beta": "0.5"})
+    >>> sites = ClosedFormSite.of(repaired_example())
+    >>> agents = [Agent(site.name, site, s0=2.5) for site in sites]
+    >>> mechanism = mechanisms.get("2p-upbred", settings)
+    >>> center = Center(settings, mechanism, [agent.enrol() for agent in agents], sites[0].w0)
+    >>> play(center, agents).s
+    {'agent-1': 5.0, 'agent-2': 5.0}
+    """
     by_name = {agent.name: agent for agent in agents}
+    unknown = [name for name in center.run.agents if name not in by_name]
+    if unknown:
+        raise SettingError(f"Agent {unknown[0]!r} is enrolled but is not among the agents that play.")
+    _recall(center, by_name)
     while not center.done:
-        broadcast = center.broadcast()
-        for name in center.missing:
-            report = by_name[name].respond(broadcast)
-            if report is None:
-                continue
-            try:
-                center.submit(report)
-            except ReportRefused as refusal:
-                log.warning("%s", refusal)
+        reports = answers(center.broadcast(), [by_name[name] for name in center.missing])
+        if center.path is not None:
+            state.write_json(center.path / state.AGENTS, {name: agent.state() for name, agent in by_name.items()})
+        for report in reports:
+            _carry(center, report)
         result = center.close()
         if progress is not None:
             progress(result)
     outcome = center.outcome
     assert outcome is not None
     return outcome
+
+
+def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> list[Report]:
+    """Everyone's report; agents whose attack is made from the honest updates are asked last and shown them."""
+    knowing = [agent for agent in agents if agent.omniscient and broadcast.phase == "train"]
+    reports = [agent.respond(broadcast) for agent in agents if agent not in knowing]
+    if knowing:
+        honest = [r.update for r in reports if r is not None and r.update is not None]
+        reports += [agent.respond(broadcast, honest, len(knowing)) for agent in knowing]
+    return [report for report in reports if report is not None]
+
+
+def certificate(center: Center, game: Game, **known: Any) -> Certificate:
+    """The certificate of a finished run of a closed-form game, from its ledger where it has one."""
+    outcome, mechanism = center.outcome, center.mechanism
+    if outcome is None:
+        raise SettingError("The run is not over: play it to its end before it is certified.")
+    posted: Sequence[Mapping[str, int]] | None = None
+    if mechanism.contribution:
+        posted = [dict(center.run.posted)]
+        if center.ledger is not None:
+            entries = center.ledger.entries(center.settings.run)
+            posted = [dict(e.postings) for e in entries if e.kind in ("tranche", "settlement")]
+    known.setdefault("basis", outcome.basis)
+    return certify(
+        game,
+        outcome.w["w"],
+        np.array([outcome.s[agent] for agent in game.agents]),
+        beta=float(mechanism.beta),
+        settlement=center.settings.settlement if mechanism.contribution else "none",
+        payments=posted,
+        treasury=-center.run.balances.get(TREASURY, 0) if mechanism.truthful else None,
+        minor=center.settings.minor,
+        truthful=mechanism.truthful,
+        claims=outcome.promises.claims,
+        disclaimed=outcome.promises.disclaimed,
+        notes=outcome.promises.notes,
+        **known,
+    )
+
+
+def _recall(center: Center, by_name: Mapping[str, Agent]) -> None:
+    """What the agents of a resumed run remembered."""
+    saved = state.read_json(center.path / state.AGENTS) if center.path is not None else None
+    for name, memory in (saved or {}).items():
+        if name in by_name:
+            by_name[name].restore(memory)
+
+
+def _carry(center: Center, report: Report) -> None:
+    try:
+        center.submit(report)
+    except ReportRefused as refusal:
+        log.warning("%s", refusal)

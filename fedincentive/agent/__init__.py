@@ -5,16 +5,21 @@ from __future__ import annotations
 from .agent import Agent
 from .identity import authentic, digest, read_keys, sign
 from .sites import ClosedFormSite, LossSite, Site
-from .strategies import Fixed, FreeRider, Gradient, Strategy, View, strategy
+from .slopes import View
+from .softmax import SoftmaxSite
+from .strategies import Away, BestResponse, Fixed, FreeRider, Gradient, Strategy, strategy
 
 __all__ = [
     "Agent",
+    "Away",
+    "BestResponse",
     "ClosedFormSite",
     "Fixed",
     "FreeRider",
     "Gradient",
     "LossSite",
     "Site",
+    "SoftmaxSite",
     "Strategy",
     "View",
     "authentic",

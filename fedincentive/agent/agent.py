@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
-from ..messages import Broadcast, Enrol, Report
+from ..adversary import Misreport, misreport
+from ..messages import Broadcast, Enrol, Report, Update
 from .identity import sign
 from .sites import Site
-from .strategies import Gradient, Strategy, View, strategy
+from .strategies import Strategy, View, strategy
+
+HONEST = Misreport()
 
 
 class Agent:
-    """One data owner: a name, a site with its data, and a strategy.
+    """One data owner: a name, a site with its data, and a strategy; `lies` makes it say other than it does.
 
     Asked the same (run, round, phase) twice, it answers the same twice: a center that was killed may ask again.
+
+    >>> from fedincentive.agent import ClosedFormSite
+    >>> from fedincentive.game import paper_example
+    >>> Agent("agent-1", ClosedFormSite(paper_example(), 0), "free-rider", s0=2.5).enrol()
+    Enrol(agent='agent-1', s_max=5.0, s0=2.5, commitment=None)
     """
 
     def __init__(
@@ -24,48 +33,74 @@ class Agent:
         strategy: Strategy | str = "gradient",
         *,
         s0: float = 0.0,
+        lies: Misreport | str | None = None,
         key: bytes | None = None,
         commitment: str | None = None,
     ) -> None:
         self.name, self.site = name, site
-        self.strategy: Strategy = _strategy(strategy)
+        self.strategy = _strategy(strategy)
+        self.lies = misreport(lies) if isinstance(lies, str) else lies or HONEST
         self.s0, self.key, self.commitment = float(s0), key, commitment
-        self._memory: dict[str, Any] = {}
+        self._memory: dict[str, Any] = {}  # plain JSON values
         self._before: dict[str, Any] = {}
         self._asked: list[Any] = []
 
     def enrol(self) -> Enrol:
         return Enrol(self.name, float(self.site.s_max), self.s0, self.commitment)
 
-    def respond(self, broadcast: Broadcast) -> Report | None:
+    @property
+    def actual(self) -> float:
+        """What the agent really contributes from now on, whatever it says: what an auditor at its site would find."""
+        return float(self._memory.get("actual", self.s0))
+
+    @property
+    def omniscient(self) -> bool:
+        """Whether it wants to see the honest updates of a round before it answers."""
+        return self.lies.update is not None and self.lies.update.omniscient
+
+    def respond(self, broadcast: Broadcast, honest: Sequence[Update] = (), adversaries: int = 1) -> Report | None:
         """The report for this broadcast; None when the agent stays away or the run is over."""
         if broadcast.phase == "done":
             return None
         self._remember(broadcast)
-        view = View(self.name, broadcast, self.site, broadcast.s[self.name], self._memory)
-        report = getattr(self, f"_{broadcast.phase}")(view)
+        view = View(self.name, broadcast, self.site, self._own(broadcast), self._memory)
+        if self.strategy.away(view):
+            return None
+        if broadcast.phase == "contribute":
+            report = self._report(view, s=self._choose(view))
+        elif broadcast.phase == "train":
+            report = self._train(view, honest, adversaries)
+        else:
+            report = self._report(view, valuation=self._valuation(view))
         return report if self.key is None else sign(report, self.key)
 
-    def _contribute(self, view: View) -> Report:
-        return self._report(view, s=self.strategy.choose(view))
+    def _own(self, broadcast: Broadcast) -> float:
+        """What it really contributes now: what was broadcast, unless it lied about it."""
+        return self.actual if self.lies.s is not None else broadcast.s[self.name]
 
-    def _train(self, view: View) -> Report:
+    def _choose(self, view: View) -> float:
+        actual = self.strategy.choose(view)
+        view.memory["actual"] = actual
+        return actual if self.lies.s is None else self.lies.s(actual, self.site.s_max)
+
+    def _train(self, view: View, honest: Sequence[Update], adversaries: int) -> Report:
         points = self.strategy.deliver(view)
-        if self.site.whole:
-            points = float(round(points))
-        view.update = view.train(points)
-        view.memory["delivered"] = points
-        s = self.strategy.choose(view) if view.setting("moves") else None
-        value = self.site.value(view.w, view.broadcast.s) if self._values(view) else None
-        return self._report(view, s=s, delivered=points, update=view.update, valuation=value)
-
-    def _value(self, view: View) -> Report:
-        return self._report(view, valuation=self.site.value(view.w, view.broadcast.s))
-
-    def _values(self, view: View) -> bool:
-        """The first model is valued once; after that a value exchange follows or the metric wants every round."""
+        points = float(round(points)) if self.site.whole else points
+        view.update, view.delivered = view.train(points), points
+        s = self._choose(view) if view.setting("moves") else None
         first = view.broadcast.step == 0
-        return bool(view.setting("report_values") and (first or not view.setting("truthful")))
+        valued = view.setting("report_values") and (first or not view.setting("truthful"))
+        update, said = view.update, points
+        if self.lies.update is not None:
+            update = self.lies.update(update, honest, step=view.broadcast.step, adversaries=adversaries)
+        if self.lies.delivered is not None:
+            said = self.lies.delivered(view.broadcast.s[self.name], self.site.s_max)
+        value = self._valuation(view) if valued else None
+        return self._report(view, s=s, delivered=said, update=update, valuation=value)
+
+    def _valuation(self, view: View) -> float:
+        value = self.site.value(view.w, view.broadcast.s)
+        return value if self.lies.valuation is None else self.lies.valuation(value)
 
     def _report(self, view: View, **fields: Any) -> Report:
         b = view.broadcast
@@ -89,6 +124,3 @@ class Agent:
 
 def _strategy(given: Strategy | str) -> Strategy:
     return strategy(given) if isinstance(given, str) else given
-
-
-__all__ = ["Agent", "Gradient"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from ..game import Game
+from ..game import Game, Search
+from ..game.search import maximise
 from ..messages import Update
 
 
@@ -65,6 +67,10 @@ class ClosedFormSite:
         """d v_i / d s_i at the broadcast (w, s), or where the agent itself gives `own` points."""
         return float(self._board.rows("slopes", w, s, self.i, own))
 
+    def best_response(self, w: Update, s: Mapping[str, float], beta: float) -> float:
+        """argmax over t of u_i(w, (t, s_-i)), the contribution payment included."""
+        return float(self._board.best_responses(w, s, beta)[self.i])
+
     def cost(self, points: float) -> float:
         return float(self._board.alone("value", self.i, points))
 
@@ -86,10 +92,9 @@ class _Board:
         self._vector = game.s0
         self._kept: dict[str, np.ndarray] = {}
 
-    def rows(self, what: str, w: Update, s: Mapping[str, float], i: int, own: float | None = None):  # type: ignore[no-untyped-def]
-        if self._seen[0] is not w or self._seen[1] is not s:
-            self._seen, self._kept = (w, s), {}
-            self._vector = self.vector(s)
+    def rows(self, what: str, w: Update, s: Mapping[str, float], i: int, own: float | None = None) -> np.ndarray:
+        """Row i of a function of (w, s), or of (w, (own, s_-i)) where the agent itself gives something else."""
+        self._look(w, s)
         if own is not None and own != self._vector[i]:
             moved = self._vector.copy()
             moved[i] = own
@@ -104,6 +109,20 @@ class _Board:
         moved[i] = points
         return getattr(self.game.cost, what)(moved)[i]
 
+    def best_responses(self, w: Update, s: Mapping[str, float], beta: float) -> np.ndarray:
+        self._look(w, s)
+        if "best" not in self._kept:
+            game, here = self.game, self._vector
+            concave, lowest = bool(game.concave), np.zeros(game.n)
+            utilities = partial(game.deviations, w["w"], here, beta=beta)
+            self._kept["best"], _ = maximise(utilities, lowest, game.s_max, Search(), concave=concave)
+        return self._kept["best"]
+
+    def _look(self, w: Update, s: Mapping[str, float]) -> None:
+        if self._seen[0] is not w or self._seen[1] is not s:
+            self._seen, self._kept = (w, s), {}
+            self._vector = self.vector(s)
+
     def vector(self, s: Mapping[str, float]) -> np.ndarray:
         return np.array([s[agent] for agent in self.game.agents], dtype=np.float64)
 
@@ -112,8 +131,8 @@ class LossSite:
     """An agent with data: v_i = value_per_nat (r - min(L_i(w), loss_cap)), L_i its loss on held-out data.
 
     `train(w, points, step)` returns d_i after training on these points (indices into the agent's own data);
-    `evaluate(w)` returns L_i(w). The points are the first round(s) of one fixed shuffled order, so that a larger s only
-    adds points.
+    `evaluate(w)` returns L_i(w). The points are the first round(s) of `order`, one fixed shuffle of the agent's data,
+    so that a larger s only adds points; `reward` is r, such as ln(#classes).
     """
 
     whole = True
@@ -124,7 +143,7 @@ class LossSite:
         train: Callable[[Update, np.ndarray, int], Update],
         evaluate: Callable[[Update], float],
         *,
-        seed: int | Sequence[int] = 0,
+        order: np.ndarray,
         reward: float,
         cost_per_point: float = 0.0,
         value_per_nat: float = 1.0,
@@ -132,7 +151,7 @@ class LossSite:
         w0: Update | None = None,
     ) -> None:
         self.s_max = float(size)
-        self.order = np.random.default_rng(seed).permutation(size)
+        self.order = order
         self.w0 = w0
         self._train, self._evaluate = train, evaluate
         self.reward, self.cost_per_point = reward, cost_per_point

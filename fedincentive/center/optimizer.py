@@ -14,7 +14,9 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 @dataclass(frozen=True)
 class Optimizer:
-    """SGD: w + eta d. Adam: w + eta m^/(sqrt(v^) + epsilon), with m and v kept here between rounds.
+    """SGD: w + eta d. Adam: w + eta m^/(sqrt(v^) + epsilon), with m (`first`) and v (`second`) kept between rounds.
+
+    Buffers take w + d as it is, since Adam would drive a variance negative; so do integer entries, always.
 
     >>> Optimizer("sgd", 0.5).step({"w": np.ones(1)}, {"w": np.ones(1)})[0]["w"]
     array([1.5])
@@ -25,13 +27,16 @@ class Optimizer:
     steps: int = 0
     first: Mapping[str, np.ndarray] = field(default_factory=dict)
     second: Mapping[str, np.ndarray] = field(default_factory=dict)
+    last: Mapping[str, np.ndarray] = field(default_factory=dict)  # the last aggregated update, where a rule needs it
 
-    def step(self, w: Update, d: Update, buffers: Collection[str] = ()) -> tuple[dict[str, np.ndarray], Optimizer]:
-        """The next model and the optimizer to use after it. Buffers take w + d as it is: Adam drives variances negative."""
+    def step(
+        self, w: Update, d: Update, buffers: Collection[str] = (), *, keep: bool = False
+    ) -> tuple[dict[str, np.ndarray], Optimizer]:
+        """The next model, and the optimizer to use after it."""
         first, second, steps = dict(self.first), dict(self.second), self.steps + 1
         new = {}
         for name, array in w.items():
-            if name in buffers:
+            if name in buffers or array.dtype.kind != "f":
                 new[name] = (array + d[name]).astype(array.dtype)
                 continue
             move = d[name]
@@ -41,4 +46,4 @@ class Optimizer:
                 hat = first[name] / (1 - BETA1**steps)
                 move = hat / (np.sqrt(second[name] / (1 - BETA2**steps)) + EPSILON)
             new[name] = (array + self.eta * move).astype(array.dtype)
-        return new, Optimizer(self.name, self.eta, steps, first, second)
+        return new, Optimizer(self.name, self.eta, steps, first, second, d if keep else {})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from ..game.phases import advice
+from ..mechanisms import Mechanism, Promises, Run
 from ..messages import Update
+from ..payments import TREASURY
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `status` is "complete", "rested" or "round limit"; `advice` says what to do about the others."""
+    """The end of a run. `status` is "complete", "rested" or "round limit"; `advice` says what to do then."""
 
     run: str
     mechanism: str
@@ -19,13 +23,60 @@ class Outcome:
     s: Mapping[str, float]
     s_max: Mapping[str, float]
     payments: Mapping[str, int]  # every agent's balance over the run, in minor units
-    treasury: int  # minor units; negative: the center paid it
+    treasury: int  # its balance in minor units; negative: the center paid
+    delivered: Mapping[str, float]  # points per training round, on average
+    valuations: Mapping[str, float]  # last reported
     rounds: int  # of any kind
+    contributed: int
     trained: int
     short: tuple[str, ...]  # agents that contribute less than all they have
     advice: str
-    claims: tuple[str, ...]
+    promises: Promises
     basis: str  # "attested" when every report was signed, else "reported"
     head: str | None
     digest: str  # sha256 of the model
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the model, as plain values."""
+        kept = {key: value for key, value in self.__dict__.items() if key not in ("w", "promises")}
+        return {**kept, "short": list(self.short), "claims": list(self.promises.claims)}
+
+
+def advise(run: Run, mechanism: Mechanism) -> str:
+    """What an operator reads where phase 1 ended short; the betas come from the costs and tau in the settings."""
+    if not run.short and run.status in ("running", "complete"):
+        return ""
+    settings = run.settings
+    moved = 0.0 if run.moved is None else run.moved / settings.scale / settings.gamma
+    ending = "rested" if run.status == "rested" else "round limit"
+    bound = beta_bound(run)
+    return advice(ending, run.short, float(mechanism.beta), None, bound, run.contributed, moved)
+
+
+def beta_bound(run: Run) -> float | None:
+    """zeta + tau as far as the settings know them; None where no cost is given."""
+    costs = [run.settings.cost_of(agent) for agent in run.agents]
+    return max(costs) + run.settings.tau if any(costs) else None
+
+
+def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:
+    minor, scale = run.settings.minor, run.settings.scale
+    return Outcome(
+        run=run.settings.run,
+        mechanism=mechanism.name,
+        status=run.status,
+        s=run.points(run.s),
+        s_max=dict(run.limits),
+        payments={agent: run.balances.get(agent, 0) for agent in run.agents},
+        treasury=run.balances.get(TREASURY, 0),
+        delivered={a: run.delivered_total[a] / scale / max(run.trained, 1) for a in run.agents},
+        valuations={agent: value / minor for agent, value in run.valuations.items()},
+        rounds=run.round,
+        contributed=run.contributed,
+        trained=run.trained,
+        short=run.short,
+        advice=advise(run, mechanism),
+        promises=mechanism.promises(phi),
+        **known,
+    )

@@ -1,7 +1,8 @@
-"""The state of a run on disk: one small JSON file per run, replaced after every round, and the model beside it.
+"""The state of a run on disk: one small JSON file, replaced after every round, and the model beside it.
 
-    state.json      everything but arrays, and which model file belongs to it
+    state.json      everything but arrays, the entries that are still to be appended, and which model belongs to it
     model-N.npz     w and the optimizer's arrays after N training rounds (not written in scalar rounds)
+    agents.json     what in-process agents must remember
     manifest.json   for people and auditors: settings, versions, agents, ledger checkpoints
 
 The model is on disk before the state that names it; the state is replaced in one step. No pickle anywhere.
@@ -12,32 +13,35 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..errors import RunError
+from ..mechanisms import Run, Settings
 
-STATE, MANIFEST = "state.json", "manifest.json"
-Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second) -> name -> array
+STATE, MANIFEST, AGENTS = "state.json", "manifest.json", "agents.json"
+# These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
+FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats")
+Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second, last) -> name -> array
 
 
 def exists(directory: Path) -> bool:
     return (directory / STATE).exists()
 
 
-def save(directory: Path, values: Mapping[str, Any], arrays: Arrays | None, model: str) -> None:
-    """Replace the state. `arrays` is None when `model` names a file that is there already."""
+def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays) -> None:
+    """Replace the state; the model file is written only when it is not there yet."""
     directory.mkdir(parents=True, exist_ok=True)
-    if arrays is not None:
-        flat = {f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()}
+    flat = {f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()}
+    new = not (directory / model).exists()
+    if new:
         replace(directory / model, lambda file: np.savez(file, **{f"a{k}": a for k, a in enumerate(flat.values())}))
-        values = {**values, "arrays": list(flat)}
-    text = json.dumps({**values, "model": model}, sort_keys=True).encode()
-    replace(directory / STATE, lambda file: file.write(text))
-    if arrays is not None:
+    write_json(directory / STATE, {**values, "model": model, "arrays": list(flat)})
+    if new:
         for old in directory.glob("model-*.npz"):
             if old.name != model:
                 old.unlink()
@@ -45,20 +49,16 @@ def save(directory: Path, values: Mapping[str, Any], arrays: Arrays | None, mode
 
 def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """The saved values and arrays; anything wrong is a RunError that names the file."""
-    path = directory / STATE
-    try:
-        values = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise RunError(f"There is no saved run in {directory}: start it without resume.") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
+    values = read_json(directory / STATE)
+    if values is None:
+        raise RunError(f"There is no saved run in {directory}: start it without resume.")
     path = directory / values["model"]
-    groups: dict[str, dict[str, np.ndarray]] = {}
+    groups: dict[str, dict[str, np.ndarray]] = {"w": {}, "first": {}, "second": {}, "last": {}}
     try:
         with np.load(path, allow_pickle=False) as file:
             for k, label in enumerate(values["arrays"]):
                 group, name = label.split(":", 1)
-                groups.setdefault(group, {})[name] = file[f"a{k}"]
+                groups[group][name] = file[f"a{k}"]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise RunError(
             f"{path} is missing or damaged ({error}): restore it from a backup or start a new run."
@@ -66,11 +66,41 @@ def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarra
     return values, groups
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    replace(path, lambda file: file.write(json.dumps(values, indent=1, sort_keys=True).encode()))
+def run_to_json(run: Run) -> dict[str, Any]:
+    return {f.name: getattr(run, f.name) for f in fields(run) if f.name != "settings"}
 
 
-def replace(path: Path, write: Any) -> None:
+def run_from_json(values: Mapping[str, Any], settings: Settings) -> Run:
+    tuples = {name: tuple(values[name]) for name in ("agents", "asked", "short")}
+    return Run(settings, **{**values, **tuples})
+
+
+def same_settings(saved: Mapping[str, Any], settings: Settings, directory: Path) -> None:
+    """A resumed run must be played as it was begun."""
+    for key, value in settings.plain().items():
+        if key not in FREE and key in saved and saved[key] != value:
+            raise RunError(
+                f"The run in {directory} was begun with {key} = {saved[key]!r}, not {value!r}: resume it with the same "
+                "settings, or start a new run."
+            )
+
+
+def write_json(path: Path, values: Any) -> None:
+    text = json.dumps(values, sort_keys=True, indent=1 if path.name == MANIFEST else None).encode()
+    replace(path, lambda file: file.write(text))
+
+
+def read_json(path: Path) -> Any:
+    """The file's value, or None where it is not there."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
+
+
+def replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Write a file so that after a crash either the old or the new one is there, whole."""
     temporary = path.with_name(f".{path.name}.new")
     with open(temporary, "wb") as file:

@@ -4,13 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ..agent.identity import authentic
 from ..errors import ReportRefused
+from ..mechanisms import Mechanism, Run
 from ..messages import Report, Update
+from ..payments import quantise
 from ..settings import nearest
+
+
+def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Mapping[str, bytes] | None) -> Report:
+    """The report with its numbers quantised: what counts is what is recorded and broadcast."""
+    known(report, run.s)
+    if keys is not None:
+        signed(report, keys)
+    settings = run.settings
+
+    def fixed(what: str, value: float | None) -> int:
+        exact = points(report, what, value, run.limits[report.agent])
+        return min(quantise(exact, settings.scale), run.s_max[report.agent])
+
+    fields: dict[str, Any] = {}
+    if report.phase == "contribute" or (report.phase == "train" and mechanism.moves):
+        fields["s"] = fixed("s", report.s)
+    if report.phase == "train":
+        fields["delivered"] = fixed("delivered", report.delivered)
+        fields["update"] = update(report, w)
+    if report.phase == "value" or report.valuation is not None:
+        most = settings.loss_cap * settings.value_per_nat
+        fields["valuation"] = quantise(valuation(report, most), settings.minor)
+    return Report(report.run, report.round, report.phase, report.agent, **fields)
 
 
 def known(report: Report, agents: Mapping[str, object]) -> None:
@@ -57,8 +83,8 @@ def valuation(report: Report, limit: float) -> float:
     number = finite(report, "valuation", report.valuation)
     if abs(number) > limit:
         raise ReportRefused(
-            f"Agent {report.agent!r} reports valuation = {number!r}, beyond loss_cap * value_per_nat = {limit:g}: cut the "
-            "loss there, or raise incentive.loss_cap."
+            f"Agent {report.agent!r} reports valuation = {number!r}, beyond loss_cap * value_per_nat = {limit:g}: cut "
+            "the loss there, or raise incentive.loss_cap."
         )
     return number
 
@@ -76,7 +102,7 @@ def update(report: Report, w: Update) -> Update:
     missing, extra = [n for n in w if n not in given], [n for n in given if n not in w]
     if missing or extra:
         wrong = f"lacks {missing[0]!r}" if missing else f"has {extra[0]!r}, which the model has not"
-        raise ReportRefused(f"The update of agent {report.agent!r} {wrong}: it needs the same entries as the model.")
+        raise ReportRefused(f"Agent {report.agent!r} {wrong}: it needs the same entries as the model.")
     for name, array in w.items():
         entry(who, name, given[name], array)
     return {name: given[name] for name in w}

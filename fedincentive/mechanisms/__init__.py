@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from .base import Mechanism, Run
+from .base import Mechanism, Promises, Run
+from .oracles import GameOracle, Oracles, UpdateOracle, ValuationOracle
 from .registry import get, names
+from .seeds import generator
 from .settings import Settings
 
-__all__ = ["Mechanism", "Run", "Settings", "get", "names"]
+__all__ = [
+    "GameOracle",
+    "Mechanism",
+    "Oracles",
+    "Promises",
+    "Run",
+    "Settings",
+    "UpdateOracle",
+    "ValuationOracle",
+    "generator",
+    "get",
+    "names",
+]

@@ -1,4 +1,4 @@
-"""What a mechanism is: which phase comes next, who is paid what, and what it promises."""
+"""What a mechanism is: which phase comes next, which payments are made, and what it promises."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from .. import aggregation
 from ..errors import SettingError
 from ..messages import Phase
 from .settings import Settings
@@ -18,21 +19,26 @@ class Run:
 
     settings: Settings
     agents: tuple[str, ...]  # in name order
+    limits: dict[str, float]  # s_max as enrolled
     s_max: dict[str, int]
     s: dict[str, int]
     commitments: dict[str, str] = field(default_factory=dict)  # digests given at enrolment
+    audit_seed: int = 0
     round: int = 0
     step: int = 0
     phase: Phase = "train"
+    asked: tuple[str, ...] = ()
     contributed: int = 0  # contribute rounds closed
     trained: int = 0  # training rounds closed
     moved: int | None = None  # largest move of s in the last contribute round; None when somebody was absent
-    delivered: dict[str, int] = field(default_factory=dict)  # in the last training round; the unsampled keep theirs
+    delivered: dict[str, int] = field(default_factory=dict)  # last, per agent: the unsampled keep theirs
     delivered_total: dict[str, int] = field(default_factory=dict)
     posted: dict[str, int] = field(default_factory=dict)  # contribution payments so far, minor units
-    balances: dict[str, int] = field(default_factory=dict)  # all payments so far, with the treasury's
+    balances: dict[str, int] = field(default_factory=dict)  # all payments so far, the treasury's too
     valuations: dict[str, int] = field(default_factory=dict)  # last reported, minor units
-    paid_valuations: dict[str, int] = field(default_factory=dict)  # those the last truthful payment was made on
+    valued: dict[str, int] = field(default_factory=dict)  # those the next truthful payment subtracts
+    failed: dict[str, str] = field(default_factory=dict)  # audits of the last training round that were not passed
+    pivots: dict[str, int] = field(default_factory=dict)
     status: str = "running"
     short: tuple[str, ...] = ()
 
@@ -62,8 +68,18 @@ class Run:
         return replace(self, **mutable)
 
     def points(self, fixed: Mapping[str, int]) -> dict[str, float]:
-        """Fixed-point points as numbers, in name order."""
-        return {agent: fixed[agent] / self.settings.scale for agent in self.agents}
+        """Fixed-point points as numbers, in name order; all an agent has is exactly the s_max it enrolled with."""
+        scale = self.settings.scale
+        return {a: self.limits[a] if fixed[a] == self.s_max[a] else fixed[a] / scale for a in self.agents}
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a run of a mechanism promises, for the certificate to check: names from `fedincentive.game.CLAIMS`."""
+
+    claims: tuple[str, ...] = ()
+    disclaimed: Mapping[str, str] = field(default_factory=dict)  # expressly not promised -> why
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 PUBLIC = (
@@ -73,22 +89,29 @@ PUBLIC = (
 
 
 class Mechanism:
-    """A mechanism says what the phases are and how the payments follow.
+    """A mechanism says what the phases are, which payments are made and what it promises.
 
-    Subclasses set the class attributes and override `start` and `after_contribute`. `moves` says whether agents choose
-    a new s with every update; `pays` and `aggregation` are used unless the settings say otherwise.
+    A new one sets the class attributes and overrides `start`, `after_contribute` and `promises`. `moves` says whether
+    agents choose a new s with every update; `pays`, `aggregation` and `slope` hold unless the settings say otherwise.
     """
 
     name: ClassVar[str]
+    two_phases: ClassVar[bool] = False
     moves: ClassVar[bool] = False
     pays: ClassVar[str] = "none"
     aggregation: ClassVar[str] = "mean"
-    slope: ClassVar[str] = "bounded"  # what agents with data use unless the settings say otherwise
+    slope: ClassVar[str] = "bounded"  # of agents with data; a closed-form game uses its own
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.payment = settings.payment or self.pays
         self.rule = settings.aggregation or self.aggregation
+        aggregation.rule(self.rule)
+        if self.contribution and settings.settlement == "commitment" and not self.two_phases:
+            raise SettingError(
+                f"incentive.settlement is 'commitment', but {self.name} has no phase 1 that ends in a commitment: use "
+                "tranches or end."
+            )
 
     def start(self, run: Run) -> Phase:
         """The first phase."""
@@ -96,7 +119,7 @@ class Mechanism:
 
     def after_contribute(self, run: Run) -> Phase:
         """The phase after a contribute round."""
-        return "train"
+        raise NotImplementedError
 
     def next(self, run: Run) -> Phase:
         """The phase after the one that was just closed."""
@@ -109,6 +132,10 @@ class Mechanism:
     def asks_values(self, run: Run) -> bool:
         """A value exchange follows every training round that is paid truthfully, and the last one for the welfare."""
         return self.truthful or (self.settings.report_values and run.trained == self.settings.rounds)
+
+    def promises(self, phi: str) -> Promises:
+        """What this run promises; `phi` is the fine that can be charged with the oracles there are."""
+        return Promises()
 
     @property
     def contribution(self) -> bool:
@@ -126,9 +153,8 @@ class Mechanism:
     def public(self) -> dict[str, Any]:
         """What every agent is told with each broadcast: plain numbers and strings."""
         s = self.settings
-        given = {key: getattr(s, key) for key in PUBLIC}
         return {
-            **given,
+            **{key: getattr(s, key) for key in PUBLIC},
             "mechanism": self.name,
             "payment": self.payment,
             "beta": float(self.beta),
@@ -139,9 +165,20 @@ class Mechanism:
         }
 
     def check(self, n: int) -> None:
-        """Settings that only make sense for some numbers of agents."""
+        """Refuse settings that make no sense for this number of agents."""
         if n < 2 and self.payment != "none":
             raise SettingError(
                 f"incentive.payment is {self.payment!r} with {n} agent: a payment compares an agent with the others. "
                 "Enrol at least 2 agents or set payment: none."
             )
+        least = self.least(n)
+        if n < least:
+            raise SettingError(
+                f"incentive.aggregation is {self.rule!r} with alpha = {self.settings.alpha:g}: that needs at least "
+                f"{least} agents, not {n}. Lower alpha or enrol more agents."
+            )
+
+    def least(self, n: int) -> int:
+        """How many updates the aggregation rule needs when n agents answer: trimming must leave some."""
+        k = aggregation.trim_count(self.settings.alpha, n)
+        return {"trimmed-mean": max(3, 2 * k + 1), "krum": 2 * k + 3, "multi-krum": 2 * k + 3}.get(self.rule, 1)

@@ -10,7 +10,7 @@ for t = 0 .. T-1:
 from __future__ import annotations
 
 from ..messages import Phase
-from .base import Mechanism, Run
+from .base import Mechanism, Promises, Run
 
 
 class FedAvg(Mechanism):
@@ -21,3 +21,6 @@ class FedAvg(Mechanism):
     def start(self, run: Run) -> Phase:
         run.s = dict(run.s_max)
         return "train"
+
+    def promises(self, phi: str) -> Promises:
+        return Promises(disclaimed={"equilibrium": "nobody is asked what it wants to give"})

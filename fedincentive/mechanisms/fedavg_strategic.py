@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ..errors import SettingError
 from ..messages import Phase
-from .base import Mechanism, Run
+from .base import Mechanism, Promises, Run
 from .settings import Settings
 
 
@@ -21,6 +21,7 @@ class FedAvgStrategic(Mechanism):
     """The incentive gap: what is lost when strategic agents are not paid."""
 
     name = "fedavg-strategic"
+    two_phases = True
     slope = "counterfactual"
 
     def __init__(self, settings: Settings) -> None:
@@ -41,3 +42,6 @@ class FedAvgStrategic(Mechanism):
             return "contribute"
         run.status = "round limit"
         return "train" if self.settings.when_short == "train" else "done"
+
+    def promises(self, phi: str) -> Promises:
+        return Promises(disclaimed={"equilibrium": "s rests at the first model; the model moves on after that"})

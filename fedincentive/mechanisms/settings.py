@@ -31,7 +31,7 @@ class Settings:
     mechanism: str = setting(
         checks.text,
         "2p-upbred",
-        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic, or a name from an installed extension.",
+        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic, or an installed extension's name.",
     )
     rounds: int = setting(checks.integer(1), 100, help="T, the number of training rounds.")
     gamma: float = setting(checks.real(above=0.0), 0.5, help="Step size of the contributions s.")
@@ -41,7 +41,7 @@ class Settings:
     when_short: str = setting(
         checks.one_of("stop", "train"),
         "stop",
-        help="When phase 1 of a two-phase mechanism ends below s_max: stop with advice, or train on what was committed.",
+        help="When phase 1 ends below s_max or at its limit: stop with advice, or train on what was committed.",
     )
     # Payments
     beta: Fraction = setting(
@@ -66,7 +66,7 @@ class Settings:
     h: str = setting(
         checks.one_of("previous", "zero", "clarke"),
         "previous",
-        help="What the truthful payment subtracts: the others' last valuations, nothing, or their value without the agent.",
+        help="What the truthful payment subtracts: the others' last values, nothing, or their value without the agent.",
     )
     fine: Fraction | None = setting(
         checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."
@@ -79,6 +79,11 @@ class Settings:
     )
     detection: float = setting(
         checks.real(0.0, 1.0, above=0.0), 1.0, help="Probability that an audit finds a misreport; divides the fine."
+    )
+    audit_seed: int | None = setting(
+        checks.optional(checks.integer(0)),
+        None,
+        help="Seed of the audits, kept from the agents; drawn afresh for every run when not given.",
     )
     delta_d: float = setting(
         checks.real(0.0), 1e-6, help="How far (2-norm) an audited update may be from the gradient."
@@ -112,12 +117,17 @@ class Settings:
         checks.optional(checks.text), None, help="Aggregation rule by name; the mechanism's own when not given."
     )
     alpha: float = setting(
-        checks.real(0.0, 0.5), 0.1, help="Fraction trimmed on each side, or of agents a robust rule should withstand."
+        checks.real(0.0, 0.499999),
+        0.1,
+        help="Fraction trimmed on each side, or of agents a robust rule should withstand.",
     )
     normalize: str = setting(
         checks.one_of("kept", "paper"),
         "kept",
         help="Trimmed mean: divide by the number kept, or by n as the paper prints.",
+    )
+    clip: float = setting(
+        checks.real(above=0.0), 1.0, help="Longest update: max_norm of norm-clipping, radius of centered-clipping."
     )
     weights: str = setting(
         checks.one_of("uniform", "samples"), "uniform", help="Weights of the mean: 1/n, or by delivered points."

@@ -1,13 +1,18 @@
 """T-UPBReD: UPBReD with payments that make honest reports of (s_i, d_i, v_i) the best ones.
 
-for t = 0 .. T-1:
-    as UPBReD; then center broadcasts the new w
-    each agent sends its valuation v^_i
-    center pays p*_i = sum_{j != i} v^_j - phi_i - h_i
+    for t = 0 .. T-1:
+        as UPBReD; then center broadcasts the new w
+        each agent sends its valuation v^_i
+        center pays p*_i = sum_{j != i} v^_j - phi_i - h_i
+
+The dynamics leave p* out of g, as the paper does. p* goes through the treasury: balance, truthfulness and optimality
+together are impossible.
 """
 
 from __future__ import annotations
 
+from .base import Promises
+from .truthful import promise
 from .upbred import Upbred
 
 
@@ -16,3 +21,6 @@ class TruthfulUpbred(Upbred):
 
     name = "t-upbred"
     pays = "truthful"
+
+    def promises(self, phi: str) -> Promises:
+        return promise(super().promises(phi), self.settings, phi) if self.truthful else super().promises(phi)

@@ -14,13 +14,15 @@ With p_i(s) = beta (s_i - mean_{j != i} s_j) and beta > zeta + tau every utility
 from __future__ import annotations
 
 from ..messages import Phase
-from .base import Mechanism, Run
+from .base import Mechanism, Promises, Run
+from .truthful import promise
 
 
 class TwoPhase(Mechanism):
     """Full contribution in equilibrium, paid for by the agents among themselves."""
 
     name = "2p-upbred"
+    two_phases = True
     pays = "contribution"
 
     def start(self, run: Run) -> Phase:
@@ -34,6 +36,20 @@ class TwoPhase(Mechanism):
         run.status = "rested" if run.resting else "round limit"
         run.short = tuple(agent for agent in run.agents if run.s[agent] < run.s_max[agent])
         return "train" if self.settings.when_short == "train" else "done"
+
+    def promises(self, phi: str) -> Promises:
+        claims = ["full-contribution"]
+        disclaimed = {"merger-proof": "two agents that merge are compared with fewer others and gain"}
+        if self.contribution:
+            claims.append("false-name-proof")
+        if self.payment == "contribution":
+            claims.append("budget-balanced")
+        if self.settings.settlement == "commitment":
+            disclaimed["equilibrium"] = "the payment is sunk when training starts: delivering less pays"
+        else:
+            claims.append("equilibrium")
+        made = Promises(tuple(claims), disclaimed)
+        return promise(made, self.settings, phi) if self.truthful else made
 
 
 class TrimmedTwoPhase(TwoPhase):

@@ -10,12 +10,16 @@ Both are computed at the broadcast (w, s).
 
 from __future__ import annotations
 
-from .base import Mechanism
+from .base import Mechanism, Promises
 
 
 class Upbred(Mechanism):
-    """Updated Parameters and Best Response Dynamics: converges to a Nash equilibrium, which may be far from s_max."""
+    """Updated Parameters and Best Response Dynamics: goes to a Nash equilibrium, which may be far from s_max."""
 
     name = "upbred"
     moves = True
     slope = "counterfactual"
+
+    def promises(self, phi: str) -> Promises:
+        balanced = ("budget-balanced",) if self.payment == "contribution" else ()
+        return Promises(claims=("equilibrium", *balanced))

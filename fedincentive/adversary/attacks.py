@@ -1,0 +1,118 @@
+"""Attacks on updates: what a Byzantine agent sends instead of d_i, by name and seeded.
+
+| name | sent | reference |
+|---|---|---|
+| sign-flip | -size d_i | |
+| gaussian | N(0, size^2) in every coordinate | Blanchard et al. 2017 |
+| zero | 0 | |
+| scaled | size d_i | Bagdasaryan et al. 2020 |
+| alie | mean - z std of the honest updates, z the largest that hides in them | Baruch et al. 2019 |
+| ipm | -size times the mean of the honest updates | Xie et al. 2020 |
+| nan, inf | d_i with one coordinate not a number, or infinite | |
+
+Flipped labels are an attack on the data: `flip_labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from ..errors import SettingError
+from ..messages import Update
+from ..settings import nearest
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack. `omniscient` ones are made from the honest updates of the round and need to be shown them.
+
+    >>> attack("sign-flip")({"w": np.array([1.0, -2.0])})["w"]
+    array([-1.,  2.])
+    """
+
+    name: str
+    size: float
+    seed: int = 0
+
+    @property
+    def omniscient(self) -> bool:
+        return self.name in OMNISCIENT
+
+    def __call__(self, update: Update, honest: Sequence[Update] = (), *, step: int = 0, adversaries: int = 1) -> Arrays:
+        """What is sent instead of `update`; integer entries (counters) are left alone."""
+        if self.omniscient and not honest:
+            raise SettingError(
+                f"Attack {self.name!r} is made from the honest updates, but this host shows it none: play it with "
+                "engine.play, or choose another attack."
+            )
+        rng = np.random.default_rng([self.seed, step])
+        make = ATTACKS[self.name][0]
+        sent = {}
+        for name, array in update.items():
+            if array.dtype.kind != "f":
+                sent[name] = array
+                continue
+            others = np.stack([other[name] for other in honest]) if self.omniscient else array[None]
+            sent[name] = np.asarray(make(array, others, self.size, rng, adversaries)).astype(array.dtype)
+        return sent
+
+
+def _gaussian(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator, f: int) -> np.ndarray:
+    return size * rng.standard_normal(d.shape)
+
+
+def _alie(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator, f: int) -> np.ndarray:
+    """z such that, with the adversaries' help, a majority still lies beyond the attack."""
+    n = len(honest) + f
+    supporters = n // 2 + 1 - f
+    share = min(max((len(honest) - supporters) / len(honest), 0.5), 1.0 - 1e-9)
+    return honest.mean(axis=0) - size * NormalDist().inv_cdf(share) * honest.std(axis=0)
+
+
+def _spoilt(value: float) -> Callable[..., np.ndarray]:
+    def make(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator, f: int) -> np.ndarray:
+        spoilt = d.copy()
+        if spoilt.size:
+            spoilt.flat[int(rng.integers(spoilt.size))] = value
+        return spoilt
+
+    return make
+
+
+# name -> (what is sent, default size)
+ATTACKS: dict[str, tuple[Callable[..., np.ndarray], float]] = {
+    "sign-flip": (lambda d, honest, size, rng, f: -size * d, 1.0),
+    "gaussian": (_gaussian, 1.0),
+    "zero": (lambda d, honest, size, rng, f: np.zeros_like(d), 1.0),
+    "scaled": (lambda d, honest, size, rng, f: size * d, 100.0),
+    "alie": (_alie, 1.0),
+    "ipm": (lambda d, honest, size, rng, f: -size * honest.mean(axis=0), 1.0),
+    "nan": (_spoilt(np.nan), 1.0),
+    "inf": (_spoilt(np.inf), 1.0),
+}
+OMNISCIENT = ("alie", "ipm")
+
+
+def attack(name: str, size: float | None = None, seed: int = 0) -> Attack:
+    """The attack called `name`; `size` is its strength where it has one."""
+    if name not in ATTACKS:
+        raise SettingError(f"There is no attack {name!r}.{nearest(name, ATTACKS)}")
+    return Attack(name, ATTACKS[name][1] if size is None else float(size), seed)
+
+
+def flip_labels(labels: np.ndarray, classes: int) -> np.ndarray:
+    """y -> classes - 1 - y, for an agent that trains honestly on wrong labels.
+
+    >>> flip_labels(np.array([0, 3, 9]), 10)
+    array([9, 6, 0])
+    """
+    labels = np.asarray(labels)
+    if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+        raise SettingError(f"Labels must be between 0 and {classes - 1}, not {labels.min()} to {labels.max()}.")
+    return classes - 1 - labels

@@ -1,0 +1,136 @@
+"""What closing a round does to the run: the arithmetic of each phase, without files or ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import aggregation
+from ..ledger import Entry
+from ..mechanisms import Mechanism, Oracles, Run, contribution, truthful
+from ..messages import Report, Update
+from .optimizer import Optimizer
+
+Reports = Mapping[str, Report]  # with s, delivered and valuation as quantised integers
+
+
+def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
+    """Everyone's new s; an absent agent keeps its own."""
+    before = dict(run.s)
+    run.s.update({name: report.s for name, report in reports.items()})
+    run.moved = None if absent else max(abs(run.s[name] - before[name]) for name in run.agents)
+    run.contributed += 1
+
+
+def deliver(run: Run, reports: Reports) -> None:
+    """What was delivered: 0 by the absent, who are charged so, and as before by those who were not asked."""
+    for name in run.asked:
+        report = reports.get(name)
+        run.delivered[name] = 0 if report is None else report.delivered
+        if report is not None and report.s is not None:
+            run.s[name] = report.s
+        if report is not None and report.valuation is not None:
+            run.valuations[name] = report.valuation
+    for name in run.agents:
+        run.delivered_total[name] += run.delivered[name]
+    run.trained += 1
+    if run.trained == 1:
+        run.valued = dict(run.valuations)  # of the first model: h `previous` pays improvements from there
+
+
+def aggregate(
+    mechanism: Mechanism, updates: Sequence[Update], delivered: Sequence[int], last: Update
+) -> dict[str, np.ndarray]:
+    """One update from many, by the mechanism's rule; in every rule integer entries (counters) take the largest."""
+    s, n = mechanism.settings, len(updates)
+    weights = list(delivered) if s.weights == "samples" and any(delivered) else None
+    options: dict[str, dict[str, Any]] = {
+        "mean": {"weights": weights},
+        "trimmed-mean": {"alpha": s.alpha, "weights": weights, "normalize": s.normalize},
+        "krum": {"f": aggregation.trim_count(s.alpha, n)},
+        "multi-krum": {"f": aggregation.trim_count(s.alpha, n)},
+        "geometric-median": {"weights": weights},
+        "centered-clipping": {"center": last, "radius": s.clip},
+        "norm-clipping": {"max_norm": s.clip, "weights": weights},
+    }
+    return dict(aggregation.rule(mechanism.rule)(updates, **options.get(mechanism.rule, {})))
+
+
+def train(
+    run: Run,
+    mechanism: Mechanism,
+    w: Update,
+    optimizer: Optimizer,
+    buffers: Collection[str],
+    reports: Reports,
+    oracles: Oracles,
+) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update]:
+    """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first."""
+    s = run.points(run.s)
+    deliver(run, reports)
+
+    def step(names: Sequence[str]) -> tuple[dict[str, np.ndarray], Optimizer, Update]:
+        updates = [reports[name].update for name in names]
+        d = aggregate(mechanism, updates, [run.delivered[name] for name in names], optimizer.last or zeros(w))
+        return (*optimizer.step(w, d, buffers, keep=mechanism.rule == "centered-clipping"), d)
+
+    answered = [name for name in run.agents if name in reports]
+    new, next_optimizer, d = step(answered)
+    if mechanism.truthful:
+        if truthful.effective_phi(run.settings, oracles) == "audited":
+            run.failed = truthful.failures(run, w, s, reports, oracles)
+        if run.settings.h == "clarke":
+            run.pivots = truthful.pivots(run, lambda agent: step([a for a in answered if a != agent])[0], oracles)
+    paid = contribution.after_training(run) if mechanism.contribution else None
+    return new, next_optimizer, [] if paid is None else [paid], d
+
+
+def zeros(w: Update) -> dict[str, np.ndarray]:
+    return {name: np.zeros_like(array) for name, array in w.items()}
+
+
+def value(
+    run: Run, mechanism: Mechanism, w: Update, reports: Reports, absent: tuple[str, ...], oracles: Oracles
+) -> list[Entry]:
+    """The valuations of the new model, and the truthful payment on them where it is made."""
+    run.valuations.update({name: report.valuation for name, report in reports.items()})
+    if not mechanism.truthful:
+        return []
+    entry = truthful.after_values(run, w, absent, oracles)
+    run.valued = dict(entry.inputs["valuations"])
+    return [entry]
+
+
+def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
+    """Move to the next phase. Where training begins, and where phase 1 ends short, the commitments are recorded."""
+    before, after = run.phase, mechanism.next(run)
+    run.phase = after
+    if after != "value":
+        run.round += 1
+        run.step = run.trained
+    if after == "done" and run.status == "running":
+        run.status = "complete"
+    return begin(run, mechanism) if before == "contribute" and after != "contribute" else []
+
+
+def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
+    """The entries that training starts from: the commitments, and their settlement where it is made on them."""
+    run.delivered = dict(run.s)  # an agent that is not sampled at first counts with what it committed
+    entries = [contribution.commitment(run, mechanism.beta)]
+    if mechanism.contribution and run.settings.settlement == "commitment" and run.phase == "train":
+        entries.append(contribution.on_commitment(run))
+    return entries
+
+
+def book(run: Run, entries: Sequence[Entry]) -> dict[str, int]:
+    """Add the entries' amounts to the run's balances; returns what they post together."""
+    total: dict[str, int] = {}
+    for entry in entries:
+        for account, amount in entry.postings.items():
+            total[account] = total.get(account, 0) + amount
+            run.balances[account] = run.balances.get(account, 0) + amount
+            if entry.kind != "truthful":
+                run.posted[account] = run.posted.get(account, 0) + amount
+    return total

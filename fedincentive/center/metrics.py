@@ -1,0 +1,30 @@
+"""What hosts log after every round: plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ..mechanisms import Run, truthful
+from ..messages import Report, Update
+from ..payments import TREASURY
+
+
+def metrics(
+    run: Run, reports: Mapping[str, Report], absent: Collection[str], payments: Mapping[str, int], d: Update | None
+) -> dict[str, float]:
+    """Contributions, payments and the welfare of the reported valuations, once every agent has reported one."""
+    settings = run.settings
+    total = sum(run.s.values()) / settings.scale
+    found = {
+        "answered": float(len(reports)),
+        "absent": float(len(absent)),
+        "contribution": total,
+        "contribution_share": total * settings.scale / sum(run.s_max.values()),
+        "paid": sum(a for account, a in payments.items() if a > 0 and account != TREASURY) / settings.minor,
+        "treasury": run.balances.get(TREASURY, 0) / settings.minor,
+    }
+    if run.n == len(run.valuations):
+        found["welfare"] = sum(run.valuations.values()) / settings.minor
+    if d is not None and settings.server_optimizer == "sgd":
+        found["epsilon"] = truthful.epsilon(settings, d)
+    return found
