@@ -1,0 +1,77 @@
+"""The client's loop: each broadcast is given to the agent, its report goes back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+from ...agent import Agent
+from ...errors import RunError
+from ...messages import Broadcast
+from . import wire
+from .links import Link
+from .settings import HostSettings
+
+log = logging.getLogger("fedincentive")
+SERVER = 0
+
+
+class Client:
+    """One agent behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
+
+    def __init__(self, link: Link, agent: Agent, host: HostSettings, memory: Path, *, resume: bool) -> None:
+        self.link, self.agent, self.host, self.memory = link, agent, host, memory
+        self._seen, self._answer = "", b""
+        if resume and memory.exists():
+            agent.restore(json.loads(memory.read_text()))
+
+    def run(self) -> None:
+        self._hello()
+        while True:
+            item = self.link.receive(self.host.heartbeat)
+            if item is None:
+                self._hello()
+                continue
+            sender, frame = item
+            try:
+                message = wire.decode(frame)
+            except wire.WireError as error:
+                log.warning("Refused a message from %s: %s", sender, error)
+                continue
+            if not isinstance(message, Broadcast):
+                log.warning("Refused a message from %s: a %s is not for a client", sender, type(message).__name__)
+                continue
+            if message.phase == "done":
+                return
+            self._respond(message)
+
+    def _respond(self, broadcast: Broadcast) -> None:
+        """A broadcast that comes twice (the server was restarted, a message was lost) gets the same answer again."""
+        mark = wire.mark(broadcast)
+        if mark != self._seen:
+            report = self.agent.respond(broadcast)
+            self._seen, self._answer = mark, b"" if report is None else wire.encode(report)
+            self._remember()
+        if self._answer:
+            self._send(self._answer)
+
+    def _hello(self) -> None:
+        """Enrol, or show that this client is alive and waiting; an absent server is noticed here."""
+        self._send(wire.encode(wire.hello(self.agent.enrol(), self._seen, self.agent.key)))
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            self.link.send(SERVER, frame, self.host.server_timeout)
+        except ConnectionError as error:
+            raise RunError(
+                f"Agent {self.agent.name!r} gives up: the server is not there after {self.host.server_timeout:g} s "
+                f"({error}). Start it again with the same run_id and resume: true, or raise incentive.server_timeout."
+            ) from None
+
+    def _remember(self) -> None:
+        self.memory.parent.mkdir(parents=True, exist_ok=True)
+        new = self.memory.with_suffix(".new")
+        new.write_text(json.dumps(self.agent.state()))
+        os.replace(new, self.memory)

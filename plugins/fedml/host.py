@@ -1,0 +1,183 @@
+"""What the two sides of a run build from FedML's objects: the center with its ledger, the agents with their sites."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedml.core import ClientTrainer, ServerAggregator
+from fedml.ml.aggregator.aggregator_creator import create_server_aggregator
+from fedml.ml.trainer.trainer_creator import create_model_trainer
+
+from ... import ledger, mechanisms
+from ...agent import Agent, ClosedFormSite, Site, read_keys
+from ...center import Center
+from ...errors import SettingError
+from ...game import Game
+from ...game import read as read_game
+from ...messages import Enrol
+from . import aggregator as server_side
+from .arrays import buffers, to_arrays
+from .center import HostedCenter
+from .data import local_data
+from .settings import agent_names, read
+from .trainer import IncentiveClientTrainer, agent_seed, trainer_site
+
+log = logging.getLogger("fedincentive")
+
+
+class Host:
+    """FedML's arguments, data and model, and the user's trainer and aggregator or FedML's own."""
+
+    def __init__(
+        self,
+        args: Any,
+        device: Any,
+        dataset: Any,
+        model: Any,
+        client_trainer: ClientTrainer | None = None,
+        server_aggregator: ServerAggregator | None = None,
+    ) -> None:
+        self.args, self.device, self.model = args, device, model
+        given = getattr(server_aggregator, "mechanism", None)
+        if given is not None:
+            args.federated_optimizer = given if isinstance(given, str) else given.name
+        self.settings, self.host = read(args)
+        self.n = int(args.client_num_in_total)
+        self.names = agent_names(self.host, self.n)
+        (_, _, _, self.test_global, _, self.train_local, self.test_local, self.classes) = dataset
+        self._given = client_trainer, server_aggregator
+        self.directory = Path(self.host.output) / _safe(self.settings.run)
+
+    @cached_property
+    def game(self) -> Game | None:
+        """The closed-form game that is played instead of training, its agents renamed to the run's."""
+        if self.host.game is None:
+            return None
+        game = read_game(Path(self.host.game))
+        if len(game.agents) != self.n:
+            raise SettingError(f"incentive.game: {self.host.game} has {len(game.agents)} agents for {self.n} clients.")
+        return game if self.host.agents is None else dataclasses.replace(game, agents=self.names)
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        return self.names if self.game is None else self.game.agents
+
+    # The center's side
+
+    @cached_property
+    def aggregator(self) -> ServerAggregator:
+        aggregator = self._given[1] or create_server_aggregator(self.model, self.args)
+        server_side.check(aggregator, self.args)
+        aggregator.set_id(0)
+        return aggregator
+
+    @cached_property
+    def mechanism(self) -> mechanisms.Mechanism:
+        given = getattr(self._given[1], "mechanism", None)
+        return (
+            given if isinstance(given, mechanisms.Mechanism) else mechanisms.get(self.settings.mechanism, self.settings)
+        )
+
+    @cached_property
+    def ledger(self) -> Any:
+        given = getattr(self._given[1], "ledger", None)
+        if given is not None and not isinstance(given, (str, Path)):
+            return given
+        self.directory.mkdir(parents=True, exist_ok=True)
+        target = given or self.settings.ledger or self.directory / "ledger.sqlite"
+        return ledger.open(target, minor=self.settings.minor)
+
+    @property
+    def state_path(self) -> Path:
+        return Path(self.settings.state) if self.settings.state else self.directory / "state"
+
+    @property
+    def resumes(self) -> bool:
+        """Is there a saved run to go on with, and are we asked to?"""
+        return self.settings.resume and (self.state_path / "state.json").exists()
+
+    def center(self, enrolled: Sequence[Enrol]) -> Center:
+        """The center of this run: restored when it is resumed, else new."""
+        keys = read_keys(self.settings.keys) if self.settings.keys else None
+        if self.resumes:
+            center = HostedCenter.restore(
+                self.state_path, self.settings, self.mechanism, self.ledger, keys=keys, buffers=self._buffers
+            )
+        else:
+            center = HostedCenter(
+                self.settings,
+                self.mechanism,
+                enrolled,
+                self._w0,
+                self.ledger,
+                self.state_path,
+                keys=keys,
+                buffers=self._buffers,
+            )
+        if self.game is None:
+            center.hooks = server_side.Hooks(self.aggregator)
+        return center
+
+    @cached_property
+    def _w0(self) -> Any:
+        return {"w": self.game.w0} if self.game is not None else to_arrays(self.aggregator.get_model_params())
+
+    @cached_property
+    def _buffers(self) -> frozenset[str]:
+        return frozenset() if self.game is not None else buffers(self.model, self._w0)
+
+    # The agents' side
+
+    @cached_property
+    def trainer(self) -> ClientTrainer:
+        given = self._given[0]
+        if given is None:
+            return create_model_trainer(self.model, self.args)
+        given.model = self.model if getattr(given, "model", None) is None else given.model
+        return given
+
+    def agent(self, index: int) -> Agent:
+        """The agent of FedML's client `index`."""
+        name = self.agents[index]
+        site = self._site(index, name)
+        start = self.game.s0[index] if self.game is not None else round(self.host.start * site.s_max)
+        return Agent(name, site, self._strategy(name), s0=float(start), key=self._key(name))
+
+    def _site(self, index: int, name: str) -> Site:
+        if self.game is not None:
+            return ClosedFormSite(self.game, index)
+        seed = agent_seed(self.settings.seed, name)
+        test = self.test_local.get(index) if self.test_local else None
+        data = local_data(index, self.train_local[index], test, int(self.args.batch_size), name, seed)
+        if not len(data):
+            raise SettingError(f"Agent {name!r} (client {index}) has no training data.")
+        trainer = self.trainer
+        if isinstance(trainer, IncentiveClientTrainer):
+            return trainer.site(name, data, self.settings, self.device, self.classes)
+        return trainer_site(trainer, name, data, self.settings, self.device, self.args, self.classes)
+
+    def _strategy(self, name: str) -> Any:
+        own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
+        chosen = self.host.strategy
+        named = chosen.get(name, "gradient") if isinstance(chosen, dict) else chosen
+        return named if own is None else own
+
+    def _key(self, name: str) -> bytes | None:
+        if self.settings.keys is None:
+            return None
+        keys = read_keys(self.settings.keys)
+        if name not in keys:
+            raise SettingError(f"incentive.keys: {self.settings.keys} has no secret for agent {name!r}.")
+        return keys[name]
+
+
+def _safe(run: str) -> str:
+    """The run's name as a folder name."""
+    if run in ("", ".", "..") or any(c in run for c in "/\\\0"):
+        raise SettingError(f"run_id {run!r} cannot name a folder: use letters, digits, dashes.")
+    return run

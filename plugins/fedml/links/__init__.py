@@ -1,0 +1,51 @@
+"""Links carry frames of bytes between rank 0 (the server) and ranks 1..n (the clients), by FedML's backends."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ....errors import SettingError
+from ....settings import nearest
+
+BACKENDS = ("GRPC", "MPI", "TRPC")
+
+
+class Link(Protocol):
+    """One end. `send` raises ConnectionError when the other end cannot be reached in time; nothing else is lost."""
+
+    concurrent: bool  # may several threads send at once?
+
+    def send(self, rank: int, frame: bytes, timeout: float) -> None: ...
+
+    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+        """(a description of the sender for the log, frame), or None after `timeout` seconds."""
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None:
+        """After an error: let nobody wait for this end."""
+
+
+def connect(args: Any, rank: int, size: int) -> Link:
+    """The link for `args.backend`; `size` counts the server too."""
+    backend = str(args.backend)
+    if backend == "GRPC":
+        from .over_grpc import GrpcLink
+
+        return GrpcLink(required(args, "grpc_ipconfig_path"), rank, size)
+    if backend == "MPI":
+        from .over_mpi import MpiLink
+
+        return MpiLink(args.comm, rank)
+    if backend == "TRPC":
+        from .over_trpc import TrpcLink
+
+        return TrpcLink(required(args, "trpc_master_config_path"), rank, size)
+    raise SettingError(f"comm_args.backend is {backend!r}, which is not driven here.{nearest(backend, BACKENDS)}")
+
+
+def required(args: Any, name: str) -> str:
+    value = getattr(args, name, None)
+    if not value:
+        raise SettingError(f"comm_args.{name} is required with backend {args.backend}.")
+    return str(value)

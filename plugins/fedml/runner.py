@@ -1,0 +1,124 @@
+"""What FedMLRunner.run() calls for our mechanisms: all agents in one process, or this process's part of the run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ... import engine
+from ...agent import read_keys
+from ...center import Center, Outcome
+from ...errors import SettingError
+from ...messages import RoundResult
+from .arrays import to_tensors
+from .client import Client
+from .host import Host
+from .links import connect
+from .metrics import record
+from .server import Server
+
+log = logging.getLogger("fedincentive")
+
+
+class Runner:
+    """Stands in for FedML's simulators and managers. `outcome` is how the run ended, on the server's side."""
+
+    def __init__(
+        self, args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any
+    ) -> None:
+        show_in_fedml_log()
+        self.host = Host(args, device, dataset, model, client_trainer, server_aggregator)
+        self.args = args
+        self.outcome: Outcome | None = None
+
+    def run(self) -> None:
+        if self.args.training_type == "simulation" and self.args.backend == "sp":
+            self._single_process()
+        else:
+            self._distributed()
+
+    def _single_process(self) -> None:
+        host = self.host
+        agents = [host.agent(i) for i in range(host.n)]
+        center = host.center([agent.enrol() for agent in agents])
+        self._end(engine.play(center, agents, progress=lambda result: self._progress(center, result)))
+
+    def _distributed(self) -> None:
+        host = self.host
+        rank, size = int(self.args.rank), host.n + 1
+        if self.args.backend == "MPI" and self.args.comm.Get_size() != size:
+            raise SettingError(
+                f"mpirun starts {self.args.comm.Get_size()} processes; train_args.client_num_in_total = {host.n} needs "
+                f"{size}: one for the server and one for each client."
+            )
+        link = connect(self.args, rank, size)
+        try:
+            if rank == 0:
+                self._serve(link)
+            else:
+                self._answer(link, rank)
+        except BaseException:
+            log.exception("The run ends with an error on rank %d", rank)
+            link.abort()
+            raise
+        link.close()
+
+    def _serve(self, link: Any) -> None:
+        host = self.host
+        server = Server(
+            link,
+            {agent: rank for rank, agent in enumerate(host.agents, start=1)},
+            host.host,
+            host.center,
+            keys=read_keys(host.settings.keys) if host.settings.keys else None,
+            resumed=host.center([]) if host.resumes else None,
+            progress=self._progress,
+        )
+        try:
+            self._end(server.run())
+        finally:
+            server.close()
+
+    def _answer(self, link: Any, rank: int) -> None:
+        host = self.host
+        agent = host.agent(rank - 1)
+        memory = host.directory / "agents" / f"{rank}.json"
+        Client(link, agent, host.host, memory, resume=host.settings.resume).run()
+
+    # How it went
+
+    def _progress(self, center: Center, result: RoundResult) -> None:
+        record(self.args, result, self.host.settings.minor)
+        if result.phase == "train" and not result.repeated and self.host.game is None:
+            self._test(center, result.step)
+
+    def _test(self, center: Center, step: int) -> None:
+        """FedML's own tests of the new model, as often as `frequency_of_the_test` says."""
+        host, args = self.host, self.args
+        host.aggregator.set_model_params(to_tensors(center.w))
+        args.round_idx = step
+        often = int(getattr(args, "frequency_of_the_test", 0) or 0)
+        if often and (step % often == 0 or step == host.settings.rounds - 1):
+            host.aggregator.test_all(host.train_local, host.test_local, host.device, args)
+            host.aggregator.test(host.test_global, host.device, args)
+
+    def _end(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        log.info("Run %s of %s: %s. %s", outcome.run, outcome.mechanism, outcome.status, outcome.advice)
+        for agent, amount in outcome.payments.items():
+            log.info(
+                "Agent %s: contributed %g of %g, balance %+.6f",
+                agent,
+                outcome.s[agent],
+                outcome.s_max[agent],
+                amount / self.host.settings.minor,
+            )
+        log.info("Ledger head %s", outcome.head)
+
+
+def show_in_fedml_log() -> None:
+    """FedML puts its own logger in the place of the root one; ours must follow to be seen where its users look."""
+    ours = logging.getLogger("fedincentive")
+    if ours.parent is not logging.root:
+        ours.parent = logging.root
+        ours.setLevel(logging.INFO)

@@ -1,0 +1,153 @@
+"""The server's loop: broadcasts out, reports in, until the center is done. It decides nothing about the game."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from ...agent import authentic
+from ...center import Center, Outcome
+from ...errors import QuorumError, ReportRefused
+from ...messages import Enrol, Report, RoundResult
+from . import wire
+from .links import Link
+from .settings import HostSettings
+
+log = logging.getLogger("fedincentive")
+POLL = 0.5
+Ranks = Mapping[str, int]  # agent -> the rank of its client
+
+
+class Server:
+    """Rank 0. `start(enrolled)` makes the center once everyone has enrolled; a resumed run has one already."""
+
+    def __init__(
+        self,
+        link: Link,
+        ranks: Ranks,
+        host: HostSettings,
+        start: Callable[[list[Enrol]], Center],
+        *,
+        keys: Mapping[str, bytes] | None = None,
+        resumed: Center | None = None,
+        progress: Callable[[Center, RoundResult], None],
+    ) -> None:
+        self.link, self.ranks, self.host = link, ranks, host
+        self.keys, self.progress = keys, progress
+        self._start, self.center = start, resumed
+        self._enrolled: dict[str, Enrol] = {}
+        self._refused: set[str] = set()  # answered this round, but not acceptably
+        self._frame: bytes = b""
+        self._senders = ThreadPoolExecutor(max(1, len(ranks))) if link.concurrent else None
+
+    def run(self) -> Outcome:
+        if self.center is None:
+            self.center = self._start(self._enrol_all())
+        while not self.center.done:
+            self._round(self.center)
+        self._tell_the_end(self.center)
+        outcome = self.center.outcome
+        assert outcome is not None
+        return outcome
+
+    def _enrol_all(self) -> list[Enrol]:
+        """Wait until every agent has enrolled: payments compare each one with all others."""
+        end = time.monotonic() + self.host.join_timeout
+        while len(self._enrolled) < len(self.ranks):
+            if time.monotonic() > end:
+                missing = ", ".join(sorted(set(self.ranks) - set(self._enrolled)))
+                raise QuorumError(
+                    f"{len(self._enrolled)} of {len(self.ranks)} agents enrolled within {self.host.join_timeout:g} s; "
+                    f"missing: {missing}. Start their clients, or raise incentive.join_timeout."
+                )
+            self._receive(POLL)
+        return list(self._enrolled.values())
+
+    def _round(self, center: Center) -> None:
+        broadcast = center.broadcast()
+        self._frame = wire.encode(broadcast)
+        self._refused.clear()
+        for agent in center.missing:
+            self._send(agent, self._frame, self.host.round_timeout)
+        end = time.monotonic() + self.host.round_timeout
+        while set(center.missing) - self._refused and (left := end - time.monotonic()) > 0:
+            self._receive(min(left, POLL))
+        late = ", ".join(sorted(set(center.missing) - self._refused))
+        if late:
+            log.warning("No answer within %g s in round %d: %s", self.host.round_timeout, broadcast.round, late)
+        self.progress(center, center.close())
+
+    def _tell_the_end(self, center: Center) -> None:
+        self._frame = wire.encode(center.broadcast())
+        pending = [self._send(agent, self._frame, self.host.heartbeat) for agent in self.ranks]
+        for sent in pending:
+            if sent is not None:
+                sent.result()
+
+    # Messages
+
+    def _receive(self, timeout: float) -> None:
+        item = self.link.receive(timeout)
+        if item is None:
+            return
+        sender, frame = item
+        try:
+            message = wire.decode(frame)
+        except wire.WireError as error:
+            log.warning("Refused a message from %s: %s", sender, error)
+            return
+        if isinstance(message, wire.Hello):
+            self._hello(sender, message)
+        elif isinstance(message, Report):
+            self._report(sender, message)
+        else:
+            log.warning("Refused a message from %s: a %s is not for the server", sender, type(message).__name__)
+
+    def _report(self, sender: str, report: Report) -> None:
+        if self.center is None:
+            return
+        try:
+            self.center.submit(report)
+        except ReportRefused as refusal:
+            log.warning("Refused a report from %s: %s", sender, refusal)
+            key = (self.keys or {}).get(report.agent)
+            # Someone else's report in an agent's name must not cost the agent its round.
+            if self.keys is None or (key is not None and authentic(report, key)):
+                self._refused.add(report.agent)
+
+    def _hello(self, sender: str, hello: wire.Hello) -> None:
+        """Enrol a new client; send the current broadcast to one that was restarted or lost a message."""
+        agent = hello.enrol.agent
+        if agent not in self.ranks:
+            log.warning("Refused %s: there is no agent %r in this run", sender, agent)
+            return
+        if self.keys is not None and not wire.hello_is_authentic(hello, self.keys.get(agent)):
+            log.warning("Refused %s: it enrols as %r without that agent's key", sender, agent)
+            return
+        if self.center is None:
+            self._enrolled.setdefault(agent, hello.enrol)
+            log.info("Agent %s enrols from %s: s_max %g", agent, sender, hello.enrol.s_max)
+        elif self._frame and hello.seen != wire.mark(self.center.broadcast()) and agent in self._awaited(self.center):
+            self._send(agent, self._frame, self.host.heartbeat)
+
+    def _awaited(self, center: Center) -> Collection[str]:
+        return self.ranks if center.done else center.missing
+
+    def _send(self, agent: str, frame: bytes, timeout: float):  # type: ignore[no-untyped-def]
+        """Never waits for one slow or dead client while the others could work."""
+        if self._senders is not None:
+            return self._senders.submit(self._send_now, agent, frame, timeout)
+        self._send_now(agent, frame, timeout)
+        return None
+
+    def _send_now(self, agent: str, frame: bytes, timeout: float) -> None:
+        try:
+            self.link.send(self.ranks[agent], frame, timeout)
+        except ConnectionError as error:
+            log.warning("Agent %s cannot be reached: %s", agent, error)
+
+    def close(self) -> None:
+        if self._senders is not None:
+            self._senders.shutdown(wait=False, cancel_futures=True)

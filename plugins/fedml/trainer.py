@@ -1,0 +1,133 @@
+"""The agent's side in FedML: the user's ClientTrainer trains and tests, on as many points as the agent contributes."""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from fedml.core import ClientTrainer
+from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
+
+from ...agent import LossSite, Site, Strategy
+from ...errors import SettingError
+from ...mechanisms import Settings
+from ...messages import Update
+from .arrays import difference, to_arrays, to_tensors
+from .data import LocalData
+
+
+class IncentiveClientTrainer(ModelTrainerCLS):
+    """A ClientTrainer that also says what its agent wants and what it costs it.
+
+    Pass one to `FedMLRunner(args, device, dataset, model, client_trainer=...)`, or subclass it. `strategy` is a
+    strategy or its name, `cost` the cost per point; in a single process, where one trainer serves all agents, each may
+    be a mapping from agent to its own. What is not given is read from the YAML.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: Any,
+        *,
+        strategy: Strategy | str | Mapping[str, Strategy | str] | None = None,
+        cost: float | Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(model, args)
+        self.strategy, self.cost = strategy, cost
+
+    def strategy_of(self, agent: str) -> Strategy | str | None:
+        return self.strategy.get(agent) if isinstance(self.strategy, Mapping) else self.strategy
+
+    def cost_of(self, agent: str) -> float | None:
+        return self.cost.get(agent) if isinstance(self.cost, Mapping) else self.cost
+
+    def site(self, agent: str, data: LocalData, settings: Settings, device: Any, classes: int) -> Site:
+        """Where the agent's data and training are; override it to value a model in another way."""
+        return trainer_site(self, agent, data, settings, device, self.args, classes)
+
+
+def trainer_site(
+    trainer: ClientTrainer, agent: str, data: LocalData, settings: Settings, device: Any, args: Any, classes: int
+) -> LossSite:
+    """A site whose training and loss are the trainer's own."""
+    work = _Work(trainer, agent, data, settings.seed, device, args)
+    own = trainer.cost_of(agent) if isinstance(trainer, IncentiveClientTrainer) else None
+    site = _TrainerSite(
+        len(data),
+        work.train,
+        work.loss,
+        seed=agent_seed(settings.seed, agent),
+        reward=math.log(max(classes, 2)),
+        cost_per_point=settings.cost_of(agent) if own is None else float(own),
+        value_per_nat=settings.value_per_nat,
+        loss_cap=settings.loss_cap,
+    )
+    site.first_model = work.first_model
+    return site
+
+
+def agent_seed(seed: int, agent: str) -> list[int]:
+    """All randomness comes from (seed, agent, step); the agent's name enters as a number."""
+    return [seed, zlib.crc32(agent.encode())]
+
+
+class _TrainerSite(LossSite):
+    """Its first model is only read when a strategy asks for it: scalar rounds never touch the model."""
+
+    first_model: Any = None
+
+    @property  # type: ignore[override]
+    def w0(self) -> Update | None:
+        return self.first_model() if self.first_model is not None else None
+
+    @w0.setter
+    def w0(self, value: Update | None) -> None:
+        pass  # LossSite's constructor sets it; the trainer's model is the only one here
+
+
+class _Work:
+    """Calls the user's trainer as FedML does: data, model, the hooks around training, then the model again."""
+
+    def __init__(self, trainer: ClientTrainer, agent: str, data: LocalData, seed: int, device: Any, args: Any) -> None:
+        self.trainer, self.agent, self.data = trainer, agent, data
+        self.seed, self.device, self.args = seed, device, args
+        self._first: Update | None = None
+
+    def first_model(self) -> Update:
+        if self._first is None:
+            self._first = to_arrays(self.trainer.get_model_params())
+        return self._first
+
+    def train(self, w: Update, points: np.ndarray, step: int) -> Update:
+        seed = int(np.random.default_rng([*agent_seed(self.seed, self.agent), step]).integers(2**31))
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        loader = self.data.loader(points, seed)
+        trainer, args = self.trainer, self.args
+        args.round_idx = step
+        trainer.set_id(self.data.client)
+        trainer.update_dataset(loader, self.data.test, len(points))
+        trainer.set_model_params(to_tensors(w))
+        trainer.on_before_local_training(loader, self.device, args)
+        trainer.train(loader, self.device, args)
+        trainer.on_after_local_training(loader, self.device, args)
+        return difference(to_arrays(trainer.get_model_params()), w)
+
+    def loss(self, w: Update) -> float:
+        """The mean loss on the agent's test data, from the trainer's own `test`."""
+        self.trainer.set_model_params(to_tensors(w))
+        found = self.trainer.test(self.data.test, self.device, self.args)
+        if isinstance(found, Mapping) and found.get("test_total"):
+            return float(found["test_loss"]) / float(found["test_total"])
+        if isinstance(found, tuple) and len(found) >= 2 and isinstance(found[1], (int, float)):
+            return float(found[1])
+        raise SettingError(
+            f"{type(self.trainer).__name__}.test() of agent {self.agent!r} returns {found!r}: return the sums test_loss "
+            "and test_total as FedML's trainers do, or set incentive.report_values: false."
+        )

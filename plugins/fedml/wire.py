@@ -1,0 +1,194 @@
+"""Messages as bytes, without pickle: a JSON head and raw arrays, so that decoding can never run a sender's code.
+
+    b"FINC" | version | length of the head | head (JSON) | array bytes, in the order the head names them
+
+FedML's own gRPC unpickles what the network sends. Here the kinds, their fields and the array types are closed lists;
+all else is a WireError, which the receiver logs with its sender and survives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ...errors import FedIncentiveError
+from ...messages import Broadcast, Enrol, Report
+
+PREFIX = struct.Struct("<4sBI")
+MAGIC, VERSION = b"FINC", 1
+HEAD_LIMIT = 64 * 2**20
+DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
+
+
+class WireError(FedIncentiveError, ValueError):
+    """Bytes that are no message of ours."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A client joins, or shows it is alive: who it is, what it offers, and the last broadcast it saw."""
+
+    enrol: Enrol
+    seen: str  # the last broadcast's `mark`, "" before the first
+    signature: str | None = None
+
+
+Message = Hello | Broadcast | Report
+_KINDS: dict[str, type] = {"hello": Hello, "broadcast": Broadcast, "report": Report}
+_ARRAYS = {"broadcast": "w", "report": "update"}  # the one field of each kind that holds arrays
+
+
+def mark(broadcast: Broadcast) -> str:
+    """Which broadcast a message belongs to."""
+    return f"{broadcast.run}/{broadcast.round}/{broadcast.phase}"
+
+
+def hello(enrol: Enrol, seen: str, key: bytes | None) -> Hello:
+    """A hello, signed where the agent has a key."""
+    return Hello(enrol, seen, None if key is None else _enrolment_mac(enrol, key))
+
+
+def hello_is_authentic(message: Hello, key: bytes | None) -> bool:
+    """Is it signed with this key? What is signed is the enrolment, the part that counts."""
+    if key is None or message.signature is None:
+        return False
+    return hmac.compare_digest(message.signature, _enrolment_mac(message.enrol, key))
+
+
+def _enrolment_mac(enrol: Enrol, key: bytes) -> str:
+    fields_ = [enrol.agent, float(enrol.s_max).hex(), float(enrol.s0).hex(), enrol.commitment]
+    return hmac.new(key, json.dumps(["enrol", *fields_]).encode(), hashlib.sha256).hexdigest()
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes.
+
+    >>> decode(encode(Report("run", 3, "contribute", "a", s=0.1))).s
+    0.1
+    """
+    kind = next(name for name, cls in _KINDS.items() if type(message) is cls)
+    body = {field.name: getattr(message, field.name) for field in fields(message)}
+    if kind == "hello":
+        body["enrol"] = {field.name: getattr(message.enrol, field.name) for field in fields(Enrol)}  # type: ignore[union-attr]
+    arrays = body.pop(_ARRAYS[kind], None) if kind in _ARRAYS else None
+    parts, listed = [], None
+    if arrays is not None:
+        listed = []
+        for name, value in arrays.items():
+            array = np.ascontiguousarray(value)
+            if array.dtype.str not in DTYPES:
+                raise WireError(
+                    f"Array {name!r} has type {array.dtype}, which does not travel; use a float or integer type."
+                )
+            listed.append([name, array.dtype.str, list(np.shape(value))])
+            parts.append(array.data.cast("B") if array.size else b"")
+    head = json.dumps({"kind": kind, "body": body, "arrays": listed}, default=_plain).encode()
+    return b"".join([PREFIX.pack(MAGIC, VERSION, len(head)), head, *parts])
+
+
+def decode(data: bytes) -> Message:
+    """The message in these bytes, or a WireError; arrays are read-only views of `data`."""
+    try:
+        return _decode(memoryview(data))
+    except WireError:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, struct.error) as error:
+        raise WireError(f"not a fedincentive message ({type(error).__name__}: {error})") from None
+
+
+def _decode(data: memoryview) -> Message:
+    magic, version, length = PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError(f"not a fedincentive message (it begins with {bytes(data[:4])!r})")
+    if version != VERSION:
+        raise WireError(f"version {version} of the message format; this side speaks version {VERSION}")
+    if length > min(HEAD_LIMIT, len(data) - PREFIX.size):
+        raise WireError(f"a head of {length} bytes in a message of {len(data)}")
+    start = PREFIX.size + length
+    head = json.loads(bytes(data[PREFIX.size : start]))
+    kind, body = head["kind"], dict(head["body"])
+    if kind not in _KINDS:
+        raise WireError(f"unknown kind {kind!r}")
+    if kind in _ARRAYS:
+        body[_ARRAYS[kind]] = _arrays(head["arrays"], data[start:])
+    elif head["arrays"] is not None or len(data) != start:
+        raise WireError(f"a {kind} with arrays")
+    if kind == "hello":
+        body["enrol"] = _checked(Enrol, dict(body["enrol"]))
+    return _checked(_KINDS[kind], body)
+
+
+def _arrays(listed: Any, data: memoryview) -> dict[str, np.ndarray] | None:
+    if listed is None:
+        if len(data):
+            raise WireError(f"{len(data)} bytes that no array names")
+        return None
+    arrays, start = {}, 0
+    for name, dtype, shape in listed:
+        if not isinstance(name, str) or name in arrays or dtype not in DTYPES:
+            raise WireError(f"array {name!r} of type {dtype!r}")
+        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in shape):
+            raise WireError(f"array {name!r} of shape {shape!r}")
+        stop = start + math.prod(shape) * np.dtype(dtype).itemsize
+        if stop > len(data):
+            raise WireError(f"array {name!r} of shape {shape!r} in {len(data)} bytes")
+        arrays[name] = np.frombuffer(data[start:stop], dtype).reshape(shape)
+        start = stop
+    if start != len(data):
+        raise WireError(f"{len(data) - start} bytes that no array names")
+    return arrays
+
+
+# The plain types each field may have; a float field takes an int, never a bool.
+_NUMBER, _TEXT = (int, float), (str,)
+_FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
+    Enrol: {"agent": _TEXT, "s_max": _NUMBER, "s0": _NUMBER, "commitment": (str, type(None))},
+    Hello: {"enrol": (Enrol,), "seen": _TEXT, "signature": (str, type(None))},
+    Broadcast: {
+        "run": _TEXT,
+        "round": (int,),
+        "step": (int,),
+        "phase": _TEXT,
+        "w": (dict, type(None)),
+        "s": (dict,),
+        "settings": (dict,),
+    },
+    Report: {
+        "run": _TEXT,
+        "round": (int,),
+        "phase": _TEXT,
+        "agent": _TEXT,
+        "s": (*_NUMBER, type(None)),
+        "delivered": (*_NUMBER, type(None)),
+        "update": (dict, type(None)),
+        "valuation": (*_NUMBER, type(None)),
+        "signature": (str, type(None)),
+    },
+}
+
+
+def _checked(cls: type, body: dict[str, Any]) -> Any:
+    wanted = _FIELDS[cls]
+    if set(body) != set(wanted):
+        raise WireError(f"a {cls.__name__} with the fields {sorted(body)}")
+    for name, types in wanted.items():
+        if type(body[name]) not in types:
+            raise WireError(f"{cls.__name__}.{name} is a {type(body[name]).__name__}")
+    return cls(**body)
+
+
+def _plain(value: Any) -> Any:
+    """JSON for the NumPy scalars and read-only mappings that the core may put in a message."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise WireError(f"{value!r} does not travel.")
