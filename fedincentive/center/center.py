@@ -32,8 +32,11 @@ class Center:
 
     `ledger` is an open ledger or None, `state_path` a directory of this run's own or None, `keys` the agents' HMAC
     keys, `buffers` the entries of w that are not parameters (BatchNorm statistics, counters), `oracles` what can be
-    checked. `Center.open` continues a saved run where the settings say `resume`.
+    checked. `Center.open` continues a saved run where the settings say `resume`. A host that has steps of its own
+    around the aggregation sets `hooks`.
     """
+
+    hooks: closing.Hooks | None = None
 
     def __init__(
         self,
@@ -167,7 +170,7 @@ class Center:
             closing.contribute(run, self._reports, absent)
         elif run.phase == "train":
             w, optimizer, entries, d = closing.train(
-                run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles
+                run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
         else:
             entries = closing.value(run, self.mechanism, w, self._reports, absent, self.oracles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,16 @@ from ..messages import Report, Update
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Report]  # with s, delivered and valuation as quantised integers
+
+
+class Hooks(Protocol):
+    """A host's own steps around the aggregation: they may change the model, never what was delivered and is paid."""
+
+    def before(self, w: Update, updates: list[Update], delivered: list[int]) -> tuple[list[Update], list[int]]:
+        """The updates the rule sees, with their points."""
+
+    def after(self, w: Update) -> Update:
+        """The model that is kept."""
 
 
 def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
@@ -66,18 +76,23 @@ def train(
     buffers: Collection[str],
     reports: Reports,
     oracles: Oracles,
+    hooks: Hooks | None = None,
 ) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update]:
     """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first."""
     s = run.points(run.s)
     deliver(run, reports)
 
     def step(names: Sequence[str]) -> tuple[dict[str, np.ndarray], Optimizer, Update]:
-        updates = [reports[name].update for name in names]
-        d = aggregate(mechanism, updates, [run.delivered[name] for name in names], optimizer.last or zeros(w))
+        updates, delivered = [reports[name].update for name in names], [run.delivered[name] for name in names]
+        if hooks is not None:
+            updates, delivered = hooks.before(w, updates, delivered)
+        d = aggregate(mechanism, updates, delivered, optimizer.last or zeros(w))
         return (*optimizer.step(w, d, buffers, keep=mechanism.rule == "centered-clipping"), d)
 
     answered = [name for name in run.agents if name in reports]
     new, next_optimizer, d = step(answered)
+    if hooks is not None:
+        new = dict(hooks.after(new))
     if mechanism.truthful:
         if truthful.effective_phi(run.settings, oracles) == "audited":
             run.failed = truthful.failures(run, w, s, reports, oracles)
