@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import SettingError
-from ..messages import Report, Update
+from ..messages import Enrol, Report, Update
 
 
 def digest(update: Update | None) -> str:
@@ -65,3 +65,13 @@ def read_keys(path: str | Path) -> dict[str, bytes]:
                 f"incentive.keys: the secret of agent {agent!r} must be a string of 16 or more characters."
             )
     return {agent: secret.encode() for agent, secret in values.items()}
+
+
+def sign_enrolment(run: str, enrol: Enrol, key: bytes) -> str:
+    """HMAC-SHA256 over (run, agent, s_max, s0, commitment): proves who joins, or comes back."""
+    fields = ["enrol", run, enrol.agent, float(enrol.s_max).hex(), float(enrol.s0).hex(), enrol.commitment]
+    return hmac.new(key, json.dumps(fields).encode(), hashlib.sha256).hexdigest()
+
+
+def enrolment_is_authentic(run: str, enrol: Enrol, signature: str | None, key: bytes) -> bool:
+    return signature is not None and hmac.compare_digest(signature, sign_enrolment(run, enrol, key))

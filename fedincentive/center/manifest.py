@@ -23,7 +23,7 @@ class Manifest:
     def begin(cls, run: Run, mechanism: Mechanism) -> Manifest:
         settings = {key: value for key, value in run.settings.plain().items() if key not in ("audit_seed", "keys")}
         versions = {"fedincentive": __version__, "python": platform.python_version(), "numpy": np.__version__}
-        agents = {name: {"s_max": run.limits[name], "s0": run.points(run.s)[name]} for name in run.agents}
+        agents = {name: {"s_max": run.limits[name], "s0": s0} for name, s0 in run.points(run.s0).items()}
         return cls(
             {
                 "run": run.settings.run,

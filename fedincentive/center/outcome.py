@@ -20,6 +20,7 @@ class Outcome:
     mechanism: str
     status: str
     w: Update
+    s0: Mapping[str, float]
     s: Mapping[str, float]
     s_max: Mapping[str, float]
     payments: Mapping[str, int]  # every agent's balance over the run, in minor units
@@ -66,6 +67,7 @@ def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:
         run=run.settings.run,
         mechanism=mechanism.name,
         status=run.status,
+        s0=run.points(run.s0),
         s=run.points(run.s),
         s_max=dict(run.limits),
         payments={agent: run.balances.get(agent, 0) for agent in run.agents},

@@ -15,6 +15,8 @@ from ..messages import Report, Update
 from ..payments import quantise
 from ..settings import nearest
 
+LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
+
 
 def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Mapping[str, bytes] | None) -> Report:
     """The report with its numbers quantised: what counts is what is recorded and broadcast."""
@@ -34,7 +36,8 @@ def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Map
         fields["delivered"] = fixed("delivered", report.delivered)
         fields["update"] = update(report, w)
     if report.phase == "value" or report.valuation is not None:
-        most = settings.loss_cap * settings.value_per_nat
+        # The fine covers valuations up to the cap; where no money hangs on them any number that fits will do.
+        most = settings.loss_cap * settings.value_per_nat if mechanism.truthful else LARGEST
         fields["valuation"] = quantise(valuation(report, most), settings.minor)
     return Report(report.run, report.round, report.phase, report.agent, **fields)
 
@@ -83,8 +86,8 @@ def valuation(report: Report, limit: float) -> float:
     number = finite(report, "valuation", report.valuation)
     if abs(number) > limit:
         raise ReportRefused(
-            f"Agent {report.agent!r} reports valuation = {number!r}, beyond loss_cap * value_per_nat = {limit:g}: cut "
-            "the loss there, or raise incentive.loss_cap."
+            f"Agent {report.agent!r} reports valuation = {number!r}, beyond {limit:g}, that is loss_cap * "
+            "value_per_nat where money hangs on it: cut the loss there, or raise incentive.loss_cap."
         )
     return number
 

@@ -14,6 +14,7 @@ from ..settings import nearest
 COMMANDS = {
     "doctor": ("doctor", "What is installed, what is active, what is missing."),
     "ledger": ("ledger", "Read, check and export a payment ledger."),
+    "play": ("play", "Play a closed-form game to its end and certify the outcome."),
     "quote": ("quote", "What the payments of a game would mean for each agent, before anyone signs."),
 }
 

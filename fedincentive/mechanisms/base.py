@@ -21,6 +21,7 @@ class Run:
     agents: tuple[str, ...]  # in name order
     limits: dict[str, float]  # s_max as enrolled
     s_max: dict[str, int]
+    s0: dict[str, int]
     s: dict[str, int]
     commitments: dict[str, str] = field(default_factory=dict)  # digests given at enrolment
     audit_seed: int = 0

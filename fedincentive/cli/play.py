@@ -1,0 +1,215 @@
+"""`fedincentive play GAME.yaml`: play a closed-form game to its end and certify the outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..center import Center, Outcome
+    from ..game import Certificate, Game
+    from ..messages import RoundResult
+
+SHOWN = 25  # agents in the table; --json has them all
+
+
+def pairs(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """AGENT=NAME, given any number of times."""
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"{value!r} is not of the form AGENT=NAME.")
+    return dict(value.rsplit("=", 1) for value in values)
+
+
+@click.command()
+@click.argument("game", type=click.Path(dir_okay=False, path_type=Path), metavar="GAME.yaml")
+@click.option("--mechanism", help="Play this mechanism instead of the file's.")
+@click.option("--strategy", callback=pairs, multiple=True, metavar="AGENT=NAME", help="An agent's strategy.")
+@click.option("--lies", callback=pairs, multiple=True, metavar="AGENT=NAME", help="An agent's misreport or attack.")
+@click.option("--ledger", "target", metavar="PATH", help="Write payments to this ledger (a path or postgresql://).")
+@click.option("--state", type=click.Path(path_type=Path), help="Keep the run's state in this directory.")
+@click.option("--resume", is_flag=True, help="Continue the run that --state (or --ledger) holds.")
+@click.option("--plot", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Draw PNG and SVG here.")
+@click.option("--json", "as_json", is_flag=True, help="Print outcome and certificate as JSON.")
+def play(
+    game: Path,
+    mechanism: str | None,
+    strategy: dict[str, str],
+    lies: dict[str, str],
+    target: str | None,
+    state: Path | None,
+    resume: bool,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Play a closed-form game: contributions, payments, utilities, and the certificate of what was achieved."""
+    from .. import engine, plots
+    from ..game.reading import load
+    from ..mechanisms import Settings
+
+    file = load(game)
+    values = {
+        **file.incentive,
+        **({"mechanism": mechanism} if mechanism else {}),
+        **({"resume": True} if resume else {}),
+    }
+    settings = Settings.read(values)
+    if plot is not None:
+        plots.ready()
+    history: list[RoundResult] = []
+    with ExitStack() as stack:
+        center, agents = _table_set(file.game, settings, strategy, lies, target, state, stack)
+        with _Progress(settings.rounds, keep=history if plot is not None else None) as progress:
+            outcome = engine.play(center, agents, progress=progress)
+        honest = not strategy and not lies
+        certificate = engine.certificate(center, file.game, **({"basis": "exact"} if honest else {}))
+        rows = _rows(file.game, center, outcome)
+    drawn = [] if plot is None else plots.save(plot, history, outcome, settings.minor)
+    if as_json:
+        found = {"outcome": outcome.to_json(), "agents": rows, "certificate": certificate.to_json()}
+        click.echo(json.dumps({**found, "plots": [str(path) for path in drawn]}, indent=2))
+    else:
+        _print(outcome, rows, certificate, drawn)
+
+
+def _table_set(
+    game: Game,
+    settings: Any,
+    strategy: dict[str, str],
+    lies: dict[str, str],
+    target: str | None,
+    state: Path | None,
+    stack: ExitStack,
+) -> tuple[Center, list[Any]]:
+    """The center and the agents, with the ledger and the keys the settings name."""
+    from .. import ledger, mechanisms
+    from ..agent import Agent, ClosedFormSite, read_keys
+    from ..center import Center
+    from ..errors import SettingError
+    from ..settings import nearest
+
+    for name in (*strategy, *lies):
+        if name not in game.agents:
+            raise SettingError(f"The game has no agent {name!r}.{nearest(name, game.agents)}")
+    keys = read_keys(settings.keys) if settings.keys else None
+    agents = [
+        Agent(
+            site.name,
+            site,
+            strategy.get(site.name, "gradient"),
+            s0=float(game.s0[i]),
+            lies=lies.get(site.name),
+            key=None if keys is None else keys.get(site.name),
+        )
+        for i, site in enumerate(ClosedFormSite.of(game))
+    ]
+    by_name = {agent.name: agent for agent in agents}
+    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
+    target = target or settings.ledger
+    path = _state(target, state or (Path(settings.state) if settings.state else None), settings.run)
+    if settings.resume and path is None:
+        raise SettingError("Nothing to resume: say where the run's state is with --state, or name its --ledger.")
+    book = stack.enter_context(ledger.open(target, minor=settings.minor)) if target else None
+    center = Center.open(
+        settings,
+        mechanisms.get(settings.mechanism, settings),
+        [agent.enrol() for agent in agents],
+        {"w": game.w0},
+        book,
+        path,
+        keys=keys,
+        oracles=mechanisms.Oracles(oracle, oracle),
+    )
+    return center, agents
+
+
+def _state(target: str | None, given: Path | None, run: str) -> Path | None:
+    """A run that writes money keeps its state beside the ledger unless told otherwise."""
+    if given is not None:
+        return given
+    if target is None or "://" in target:
+        return None
+    return Path(f"{target}.runs") / run
+
+
+class _Progress:
+    """A bar on long runs, on a terminal only; keeps the rounds where they are drawn later."""
+
+    def __init__(self, rounds: int, keep: list[RoundResult] | None) -> None:
+        from tqdm import tqdm
+
+        self.kept = keep
+        self.bar = tqdm(total=rounds, unit=" rounds", desc="contributions", disable=None, delay=1.0, leave=False)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
+
+    def __call__(self, result: RoundResult) -> None:
+        if self.kept is not None:
+            self.kept.append(result)
+        if result.phase == "train":
+            self.bar.set_description("training", refresh=False)
+            self.bar.update()
+        elif result.phase == "contribute":
+            share = result.metrics.get("contribution_share", 0.0)
+            self.bar.set_postfix_str(f"round {result.round + 1}, {share:.0%} of the data", refresh=False)
+            self.bar.update(0)
+
+
+def _rows(game: Game, center: Center, outcome: Outcome) -> list[dict[str, Any]]:
+    """One row per agent: u_i = v_i - c_i + payments, at what was really given."""
+    import numpy as np
+
+    fixed = outcome.trained and not center.mechanism.moves
+    given = np.array([(outcome.delivered if fixed else outcome.s)[agent] for agent in game.agents])
+    values, costs = game.values(outcome.w["w"], given), game.costs(given)
+    rows = []
+    for i, agent in enumerate(game.agents):
+        paid = outcome.payments[agent] / center.settings.minor
+        rows.append(
+            {
+                "agent": agent,
+                "s0": float(game.s0[i]),
+                "s": outcome.s[agent],
+                "s_max": float(game.s_max[i]),
+                "delivered": outcome.delivered[agent] if outcome.trained else 0.0,
+                "value": float(values[i]),
+                "cost": float(costs[i]),
+                "payment": paid,
+                "utility": float(values[i] - costs[i]) + paid,
+            }
+        )
+    return rows
+
+
+def _print(outcome: Outcome, rows: list[dict[str, Any]], certificate: Certificate, drawn: list[Path]) -> None:
+    steps = f"{outcome.contributed} contribute and {outcome.trained} training rounds"
+    click.echo(f"{outcome.mechanism}, run {outcome.run}: {outcome.status} after {steps}\n")
+    columns = list(rows[0])
+    cells = [[row[c] if c == "agent" else f"{row[c]:.6g}" for c in columns] for row in rows[:SHOWN]]
+    widths = [max(len(line[k]) for line in [columns, *cells]) for k in range(len(columns))]
+    for line in [columns, *cells]:
+        first, *others = (
+            text.ljust(w) if k == 0 else text.rjust(w) for k, (text, w) in enumerate(zip(line, widths, strict=True))
+        )
+        click.echo("  ".join([first, *others]))
+    if len(rows) > SHOWN:
+        click.echo(f"... and {len(rows) - SHOWN} more agents (--json shows all)")
+    if outcome.advice:
+        click.echo(f"\n{outcome.advice}")
+    refused = {why: count for why, count in outcome.counts.items() if count}
+    if refused:
+        click.echo("\nReports not counted: " + ", ".join(f"{count} {why}" for why, count in sorted(refused.items())))
+    click.echo(f"\n{certificate}")
+    if outcome.head:
+        click.echo(f"\nLedger head {outcome.head}")
+    for path in drawn:
+        click.echo(f"Drawn: {path}")
