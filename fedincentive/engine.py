@@ -10,8 +10,9 @@ import numpy as np
 
 from .agent import Agent
 from .center import Center, Outcome, state
+from .center.outcome import advise
 from .errors import ReportRefused, SettingError
-from .game import Certificate, Game, certify
+from .game import Certificate, Game, beta_dom, beta_ne, certify
 from .messages import Broadcast, Report, RoundResult
 from .payments import TREASURY
 
@@ -88,6 +89,11 @@ def certificate(center: Center, game: Game, **known: Any) -> Certificate:
         notes=outcome.promises.notes,
         **known,
     )
+
+
+def advice(center: Center, game: Game) -> str:
+    """What to do where phase 1 ended short, with the betas of a game that is known."""
+    return advise(center.run, center.mechanism, beta_ne(game, game.w0), beta_dom(game, game.w0))
 
 
 def _recall(center: Center, by_name: Mapping[str, Agent]) -> None:

@@ -58,7 +58,7 @@ def contributions(axes: Axes, history: Sequence[RoundResult], outcome: Outcome, 
         shares = [s / outcome.s_max[agent] for s in path]
         few = len(outcome.s) <= MANY
         label = f"{agent} ({outcome.s_max[agent]:g})" if few else None
-        style = {"linewidth": 1.8, "alpha": 0.95} if few else {"linewidth": 0.6, "alpha": 0.35}
+        style: dict[str, Any] = {"linewidth": 1.8, "alpha": 0.95} if few else {"linewidth": 0.6, "alpha": 0.35}
         first = [rounds[0].round if rounds else 0, *x[1:]]
         axes.plot(first, shares, color=COLOURS[k % len(COLOURS)], linestyle=_dash(k), label=label, **style)
     training = [result.round for result in rounds if result.phase == "train"]
@@ -83,7 +83,7 @@ def payments(axes: Axes, history: Sequence[RoundResult], outcome: Outcome, minor
     if outcome.trained:
         mean = sum(x) / len(x)
         axes.axvline(mean, color=TRAINING, linewidth=0.8, linestyle="--")
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
         axes.annotate("mean", (mean, 0.98), xytext=(4, 0), color=TRAINING, fontsize=9, **place)
     axes.scatter(x, y, c=colours, s=46 if len(x) <= MANY else 14, zorder=3)
     if len(x) <= MANY:

@@ -18,7 +18,10 @@ class Site(Protocol):
 
     s_max: float
     whole: bool  # points are drawn whole: round(points) of them
-    w0: Update | None  # the first model where it is known; contribute rounds carry none
+
+    @property
+    def w0(self) -> Update | None:
+        """The first model where it is known; contribute rounds carry none."""
 
     def update(self, w: Update, points: float, step: int, s: Mapping[str, float]) -> Update:
         """d_i from w on this many points; `step` seeds the training, `s` is everyone's broadcast contribution."""

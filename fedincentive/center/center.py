@@ -14,14 +14,14 @@ import numpy as np
 from ..agent.identity import digest
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..ledger import Entry, Ledger
-from ..mechanisms import Mechanism, Oracles, Run, Settings, generator, truthful
+from ..mechanisms import Answer, Mechanism, Oracles, Run, Settings, generator, truthful
 from ..messages import Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, quantise
 from . import closing, state
 from .manifest import Manifest
 from .metrics import metrics
 from .optimizer import Optimizer
-from .outcome import Outcome, outcome
+from .outcome import Outcome, caution, outcome
 from .validation import checked
 
 log = logging.getLogger("fedincentive")
@@ -58,6 +58,8 @@ class Center:
         self._check_keys(run)
         run.phase = mechanism.start(run)
         entries = closing.begin(run, mechanism) if run.phase == "train" else []
+        if warning := caution(run, mechanism):
+            log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism)
         self._commit(run, frozen(w0), Optimizer(settings.server_optimizer, settings.eta), entries)
 
@@ -144,7 +146,7 @@ class Center:
         run = self.run
         dropped = (
             "foreign" if report.run != self.settings.run
-            else "late" if (report.round, report.phase) != (run.round, run.phase)
+            else "late" if self.done or (report.round, report.phase) != (run.round, run.phase)
             else "repeated" if report.agent in self._reports
             else "unasked" if report.agent in run.s and report.agent not in run.asked
             else None
@@ -161,11 +163,15 @@ class Center:
 
     def close(self) -> RoundResult:
         """End the round: aggregate, pay, record, and move on; or ask again when too few answered."""
+        if self.done:
+            raise RunError(f"Run {self.settings.run!r} is over: there is no round to close.")
         absent = self.missing
         if not self._enough():
             return self._repeat(absent)
         run, closed = self.run.copy(), self.run
-        w, optimizer, entries, d = self.w, self.optimizer, [], None
+        w, optimizer = self.w, self.optimizer
+        entries: list[Entry] = []
+        d: Update | None = None
         if run.phase == "contribute":
             closing.contribute(run, self._reports, absent)
         elif run.phase == "train":
@@ -274,7 +280,7 @@ class Center:
 
     def _open_round(self) -> None:
         run = self.run
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, Answer] = {}
         self._attempts = 0
         run.asked = self._sample() if run.phase == "train" else run.agents
         w = None if run.phase == "contribute" else self.w

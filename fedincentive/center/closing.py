@@ -9,11 +9,11 @@ import numpy as np
 
 from .. import aggregation
 from ..ledger import Entry
-from ..mechanisms import Mechanism, Oracles, Run, contribution, truthful
-from ..messages import Report, Update
+from ..mechanisms import Answer, Mechanism, Oracles, Run, contribution, truthful
+from ..messages import Update
 from .optimizer import Optimizer
 
-Reports = Mapping[str, Report]  # with s, delivered and valuation as quantised integers
+Reports = Mapping[str, Answer]
 
 
 class Hooks(Protocol):
@@ -29,7 +29,7 @@ class Hooks(Protocol):
 def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
     """Everyone's new s; an absent agent keeps its own."""
     before = dict(run.s)
-    run.s.update({name: report.s for name, report in reports.items()})
+    run.s.update({name: report.s for name, report in reports.items() if report.s is not None})
     run.moved = None if absent else max(abs(run.s[name] - before[name]) for name in run.agents)
     run.contributed += 1
 
@@ -110,7 +110,7 @@ def value(
     run: Run, mechanism: Mechanism, w: Update, reports: Reports, absent: tuple[str, ...], oracles: Oracles
 ) -> list[Entry]:
     """The valuations of the new model, and the truthful payment on them where it is made."""
-    run.valuations.update({name: report.valuation for name, report in reports.items()})
+    run.valuations.update({name: a.valuation for name, a in reports.items() if a.valuation is not None})
     if not mechanism.truthful:
         return []
     entry = truthful.after_values(run, w, absent, oracles)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..mechanisms import Run, truthful
-from ..messages import Report, Update
+from ..mechanisms import Answer, Run, truthful
+from ..messages import Update
 from ..payments import TREASURY
 
 
 def metrics(
-    run: Run, reports: Mapping[str, Report], absent: Collection[str], payments: Mapping[str, int], d: Update | None
+    run: Run, reports: Mapping[str, Answer], absent: Collection[str], payments: Mapping[str, int], d: Update | None
 ) -> dict[str, float]:
     """Contributions, payments and the welfare of the reported valuations, once every agent has reported one."""
     settings = run.settings

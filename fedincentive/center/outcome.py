@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..game.phases import advice
+from ..game.phases import Ending, advice, named
 from ..mechanisms import Mechanism, Promises, Run
 from ..messages import Update
 from ..payments import TREASURY
@@ -44,21 +44,39 @@ class Outcome:
         return {**kept, "short": list(self.short), "claims": list(self.promises.claims)}
 
 
-def advise(run: Run, mechanism: Mechanism) -> str:
-    """What an operator reads where phase 1 ended short; the betas come from the costs and tau in the settings."""
-    if not run.short and run.status in ("running", "complete"):
+def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float | None = None) -> str:
+    """What an operator reads where phase 1 did not reach its end; without a game beta_dom comes from the settings."""
+    if run.status in ("running", "complete"):
         return ""
     settings = run.settings
-    moved = 0.0 if run.moved is None else run.moved / settings.scale / settings.gamma
-    ending = "rested" if run.status == "rested" else "round limit"
-    bound = beta_bound(run)
-    return advice(ending, run.short, float(mechanism.beta), None, bound, run.contributed, moved)
+    slope = 0.0 if run.moved is None else run.moved / settings.scale / settings.gamma
+    if not mechanism.contribution:
+        return (
+            f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma or "
+            "tol, or set when_short: train."
+        )
+    ending: Ending = "rested" if run.status == "rested" else "round limit"
+    return advice(ending, run.short, float(mechanism.beta), ne, dom or beta_bound(run), run.contributed, slope)
 
 
 def beta_bound(run: Run) -> float | None:
     """zeta + tau as far as the settings know them; None where no cost is given."""
     costs = [run.settings.cost_of(agent) for agent in run.agents]
     return max(costs) + run.settings.tau if any(costs) else None
+
+
+def caution(run: Run, mechanism: Mechanism) -> str:
+    """Said before the first round where beta is known to be too small for somebody; not an error."""
+    if not mechanism.contribution or beta_bound(run) is None:
+        return ""
+    settings, beta = run.settings, float(mechanism.beta)
+    unwilling = [agent for agent in run.agents if settings.cost_of(agent) + settings.tau >= beta]
+    if not unwilling:
+        return ""
+    return (
+        f"incentive.beta = {beta:g} is not above cost + tau: {named(unwilling)} not sure to give everything. "
+        f"beta_dom = {beta_bound(run):g}: above it every further point pays."
+    )
 
 
 def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:

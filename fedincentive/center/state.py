@@ -36,7 +36,9 @@ def exists(directory: Path) -> bool:
 def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays) -> None:
     """Replace the state; the model file is written only when it is not there yet."""
     directory.mkdir(parents=True, exist_ok=True)
-    flat = {f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()}
+    flat: dict[str, Any] = {
+        f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()
+    }
     new = not (directory / model).exists()
     if new:
         replace(directory / model, lambda file: np.savez(file, **{f"a{k}": a for k, a in enumerate(flat.values())}))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..agent.identity import authentic
 from ..errors import ReportRefused
-from ..mechanisms import Mechanism, Run
+from ..mechanisms import Answer, Mechanism, Run
 from ..messages import Report, Update
 from ..payments import quantise
 from ..settings import nearest
@@ -18,8 +18,8 @@ from ..settings import nearest
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
-def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Mapping[str, bytes] | None) -> Report:
-    """The report with its numbers quantised: what counts is what is recorded and broadcast."""
+def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Mapping[str, bytes] | None) -> Answer:
+    """What counts of a report: its numbers quantised, as they are recorded and broadcast."""
     known(report, run.s)
     if keys is not None:
         signed(report, keys)
@@ -39,10 +39,12 @@ def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Map
         # The fine covers valuations up to the cap; where no money hangs on them any number that fits will do.
         most = settings.loss_cap * settings.value_per_nat if mechanism.truthful else LARGEST
         fields["valuation"] = quantise(valuation(report, most), settings.minor)
-    return Report(report.run, report.round, report.phase, report.agent, **fields)
+    return Answer(**fields)
 
 
 def known(report: Report, agents: Mapping[str, object]) -> None:
+    if not isinstance(report.agent, str):
+        raise ReportRefused(f"A report comes from {report.agent!r}: an agent's name is a string.")
     if report.agent not in agents:
         raise ReportRefused(
             f"Agent {report.agent!r} is not enrolled in run {report.run!r}.{nearest(report.agent, agents)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ def play(
             outcome = engine.play(center, agents, progress=progress)
         honest = not strategy and not lies
         certificate = engine.certificate(center, file.game, **({"basis": "exact"} if honest else {}))
+        outcome = replace(outcome, advice=engine.advice(center, file.game))
         rows = _rows(file.game, center, outcome)
     drawn = [] if plot is None else plots.save(plot, history, outcome, settings.minor)
     if as_json:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from .base import Mechanism, Promises, Run
+from .base import Answer, Mechanism, Promises, Run
 from .oracles import GameOracle, Oracles, UpdateOracle, ValuationOracle
 from .registry import get, names
 from .seeds import generator
 from .settings import Settings
 
 __all__ = [
+    "Answer",
     "GameOracle",
     "Mechanism",
     "Oracles",

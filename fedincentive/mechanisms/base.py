@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from .. import aggregation
 from ..errors import SettingError
-from ..messages import Phase
+from ..messages import Phase, Update
 from .settings import Settings
 
 
@@ -65,13 +65,25 @@ class Run:
 
     def copy(self) -> Run:
         """A run that can move on while this one stays as it is."""
-        mutable = {f.name: dict(v) for f in fields(self) if isinstance(v := getattr(self, f.name), dict)}
+        mutable: dict[str, Any] = {
+            f.name: dict(v) for f in fields(self) if isinstance(v := getattr(self, f.name), dict)
+        }
         return replace(self, **mutable)
 
     def points(self, fixed: Mapping[str, int]) -> dict[str, float]:
         """Fixed-point points as numbers, in name order; all an agent has is exactly the s_max it enrolled with."""
         scale = self.settings.scale
         return {a: self.limits[a] if fixed[a] == self.s_max[a] else fixed[a] / scale for a in self.agents}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A report that was accepted, with its numbers as the integers that count: fixed-point points, minor units."""
+
+    s: int | None = None
+    delivered: int = 0
+    update: Update = field(default_factory=dict)
+    valuation: int | None = None
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ import numpy as np
 
 from .. import ledger
 from ..ledger import Entry
-from ..messages import Report, Update
+from ..messages import Update
 from ..payments import quantise
-from .base import Promises, Run
+from .base import Answer, Promises, Run
 from .oracles import Oracles
 from .seeds import generator
 from .settings import Settings
@@ -51,7 +51,7 @@ def audited(run: Run, agent: str) -> bool:
 
 
 def failures(
-    run: Run, w: Update, s: Mapping[str, float], reports: Mapping[str, Report], oracles: Oracles
+    run: Run, w: Update, s: Mapping[str, float], reports: Mapping[str, Answer], oracles: Oracles
 ) -> dict[str, str]:
     """The agents whose points or update did not pass the audit of a training round at the broadcast (w, s)."""
     assert oracles.update is not None
@@ -109,8 +109,7 @@ def epsilon(settings: Settings, d: Update) -> float:
     return settings.eta * settings.delta_d * math.sqrt(sum(float(np.sum(np.square(a))) for a in d.values()))
 
 
-def distance(a: Update | None, b: Update) -> float:
-    assert a is not None
+def distance(a: Update, b: Update) -> float:
     return math.sqrt(sum(float(np.sum(np.square(np.subtract(a[name], b[name], dtype=np.float64)))) for name in b))
 
 
