@@ -69,7 +69,7 @@ def certificate(center: Center, game: Game, **known: Any) -> Certificate:
         raise SettingError("The run is not over: play it to its end before it is certified.")
     posted: Sequence[Mapping[str, int]] | None = None
     if mechanism.contribution:
-        posted = [dict(center.run.posted)]
+        posted = [dict(center.run.posted)] if center.run.posted else []
         if center.ledger is not None:
             entries = center.ledger.entries(center.settings.run)
             posted = [dict(e.postings) for e in entries if e.kind in ("tranche", "settlement")]

@@ -87,6 +87,8 @@ class Agent:
         points = self.strategy.deliver(view)
         points = float(round(points)) if self.site.whole else points
         view.update, view.delivered = view.train(points), points
+        if not view.setting("moves"):
+            view.memory["actual"] = points
         s = self._choose(view) if view.setting("moves") else None
         first = view.broadcast.step == 0
         valued = view.setting("report_values") and (first or not view.setting("truthful"))

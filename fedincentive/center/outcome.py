@@ -52,8 +52,8 @@ def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float |
     slope = 0.0 if run.moved is None else run.moved / settings.scale / settings.gamma
     if not mechanism.contribution:
         return (
-            f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma or "
-            "tol, or set when_short: train."
+            f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
+            "or tol, or set when_short: train."
         )
     ending: Ending = "rested" if run.status == "rested" else "round limit"
     return advice(ending, run.short, float(mechanism.beta), ne, dom or beta_bound(run), run.contributed, slope)

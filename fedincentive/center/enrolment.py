@@ -1,0 +1,50 @@
+"""Before round 0: who takes part, and the model everyone starts from."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import SettingError
+from ..mechanisms import Run, Settings
+from ..messages import Enrol, Update
+from ..payments import TREASURY, quantise
+
+
+def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:
+    """The run before its first round; names are stable, unique, and not the treasury's."""
+    by_name = {enrol.agent: enrol for enrol in agents}
+    if len(by_name) < len(agents):
+        twice = next(name for name, count in Counter(e.agent for e in agents).items() if count > 1)
+        raise SettingError(f"Agent {twice!r} is enrolled twice: every agent needs its own stable name.")
+    if not by_name or TREASURY in by_name:
+        raise SettingError(f"Enrol at least one agent, and none called {TREASURY!r}: that is the center's account.")
+    limits, s_max, s = {}, {}, {}
+    for name in sorted(by_name):
+        e = by_name[name]
+        if not (math.isfinite(e.s_max) and e.s_max > 0 and math.isfinite(e.s0) and 0 <= e.s0 <= e.s_max):
+            raise SettingError(
+                f"Agent {name!r} enrols with s_max = {e.s_max!r} and s0 = {e.s0!r}: s_max must be positive and s0 "
+                "between 0 and s_max."
+            )
+        limits[name] = float(e.s_max)
+        s_max[name] = quantise(float(e.s_max), settings.scale)
+        s[name] = min(quantise(float(e.s0), settings.scale), s_max[name])
+    digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
+    secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
+    run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
+    run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
+    return run
+
+
+def frozen(w: Update) -> dict[str, np.ndarray]:
+    """A model that nobody can change in place: hosts hold copies."""
+    kept = {}
+    for name, array in w.items():
+        kept[name] = np.array(array)
+        kept[name].flags.writeable = False
+    return kept
