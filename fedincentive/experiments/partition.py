@@ -46,7 +46,7 @@ def grouped_users(users: np.ndarray, agents: int, group: int | None = None, seed
     group = group or len(who) // agents
     if group < 1 or group * agents > len(who):
         raise SettingError(
-            f"{agents} agents of {group} users each need {group * agents} users, but there are {len(who)}: ask for fewer."
+            f"{agents} agents of {group} users each need {group * agents} users, but only {len(who)} are there."
         )
     order = np.argsort(users, kind="stable")
     starts = np.searchsorted(users[order], who)

@@ -121,25 +121,18 @@ class Grouped:
     def _train(self, w: Update, agents: list[str], plans: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
         start = {name: torch.from_numpy(np.array(w[name])) for name in self.names}
         now = {name: p.expand(len(agents), *p.shape).clone() for name, p in start.items()}
-        if self.local.local == "gradient":
-            active = sum(1 for plan in plans if plan)
-            grads = self._gradient(now, agents[:active], [plan[0] for plan in plans[:active]])
-            found = {name: torch.zeros_like(p) for name, p in now.items()}
-            for name, g in grads.items():
-                found[name][:active] = -g
-            return {name: d.numpy() for name, d in found.items()}
+        gradient = self.local.local == "gradient"
+        found = {name: torch.zeros_like(p) for name, p in now.items()} if gradient else now
         for turn in range(max(map(len, plans), default=0)):
             active = sum(1 for plan in plans if len(plan) > turn)
             live = {name: p[:active] for name, p in now.items()}
             grads = self._gradient(live, agents[:active], [plan[turn] for plan in plans[:active]])
             for name, g in grads.items():
-                now[name][:active] -= self.local.learning_rate * g
-        return {name: (now[name] - start[name]).numpy() for name in self.names}
+                found[name][:active] -= g if gradient else self.local.learning_rate * g
+        return {name: (d if gradient else d - start[name]).numpy() for name, d in found.items()}
 
     def _gradient(self, now: dict[str, Tensor], agents: list[str], rows: list[np.ndarray]) -> dict[str, Tensor]:
         """Each agent's own mean-loss gradient; short batches are padded with examples of weight 0."""
-        if not agents:
-            return {}
         width = max(map(len, rows))
         index = np.zeros((len(rows), width), dtype=np.int64)
         weight = torch.zeros(len(rows), width)

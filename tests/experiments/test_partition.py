@@ -44,7 +44,7 @@ def test_the_seed_decides(draw) -> None:
 def test_by_user_gives_each_agent_all_of_one_user() -> None:
     for part in by_user(USERS, 20, seed=2, least=50):
         (user,) = set(USERS[part])
-        assert len(part) == np.sum(USERS == user) >= 50
+        assert len(part) == np.sum(user == USERS) >= 50
 
 
 def test_grouped_users_stay_together() -> None:
