@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from fedincentive import payments
 from fedincentive.errors import PaymentError
 
-names = st.sampled_from(["a", "b", "B", "agent-2", "agent-10", "\u00e9", "e\u0301", "\U0001f600", "x y", '"', "\\", "~"])
+names = st.sampled_from(
+    ["a", "b", "B", "agent-2", "agent-10", "\u00e9", "e\u0301", "\U0001f600", "x y", '"', "\\", "~"]
+)
 # few distinct values make ties likely, large ones make remainders large
 points = st.one_of(st.integers(0, 6), st.integers(0, 10**9))
 contributions = st.dictionaries(names, points, min_size=2, max_size=12)
@@ -55,7 +57,7 @@ def test_the_order_of_reports_does_not_matter(beta, s, rotation, random):
 
 @given(st.integers(2, 9), st.integers(0, 50), st.integers(1, 40))
 def test_ties_rotate_so_that_equal_agents_receive_the_same_over_whole_turns(n, extra, denominator):
-    """Equal agents share the odd units; the ring of ties has n or n + 1 places, and n (n + 1) rounds turn both fully."""
+    """The ring of ties has n or n + 1 places; n (n + 1) rounds turn both fully."""
     s = {f"a{k}": 5 for k in range(n)} | {"z": 5 + extra}
     received = dict.fromkeys(s, 0)
     for rotation in range(n * (n + 1)):

@@ -103,7 +103,7 @@ class PostgresLedger(Ledger):
             if taken:
                 return existing(entry, taken)
             if entry.corrects:
-                corrected(entry, self._row("seq = %s", (entry.corrects,)))
+                corrected(entry, self._row("seq = %s", (entry.corrects,)), self._corrections(entry.corrects))
             count, previous = self._head()
             seq = count + 1
             digest = chain.link(seq, previous, entry.body)
@@ -146,6 +146,10 @@ class PostgresLedger(Ledger):
     def _row(self, where: str, values: tuple[object, ...]) -> Row | None:
         row = self._db.execute(f"SELECT {COLUMNS} FROM fedincentive.entries WHERE {where}", values).fetchone()
         return Row(*row) if row else None
+
+    def _corrections(self, seq: int) -> list[Row]:
+        query = f"SELECT {COLUMNS} FROM fedincentive.entries WHERE corrects = %s ORDER BY seq"
+        return [Row(*row) for row in self._db.execute(query, (seq,)).fetchall()]
 
     def head(self) -> Checkpoint:
         with self._reading():

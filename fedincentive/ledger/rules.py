@@ -22,7 +22,7 @@ from .. import payments
 from ..errors import FedIncentiveError
 from ..payments import MINOR, SCALE
 from .entry import BALANCED, Entry
-from .store import Record, difference
+from .store import REVERSAL, Record, difference
 
 Amounts = dict[str, int]
 Problem = tuple[str, str]  # the finding's name and message
@@ -105,7 +105,7 @@ def reversal(record: Record, round: int, reason: str) -> Entry:
     """A correction that takes a whole entry back."""
     inputs = {"corrects": record.seq, "hash": record.hash, "reason": reason}
     postings = {account: -amount for account, amount in record.entry.postings.items()}
-    return Entry(record.entry.run, round, "correction", "reversal/1", inputs, postings)
+    return Entry(record.entry.run, round, "correction", REVERSAL, inputs, postings)
 
 
 def transfer(record: Record, round: int, reason: str, amounts: Mapping[str, int]) -> Entry:
@@ -133,7 +133,7 @@ class Replay:
             "contribution/1": self._contribution,
             "tranche/1": self._tranche,
             "truthful/1": self._truthful,
-            "reversal/1": self._reversal,
+            REVERSAL: self._reversal,
             "transfer/1": self._transfer,
         }
 

@@ -47,6 +47,8 @@ class SQLiteLedger(Ledger):
     # opening
 
     def _connect(self, create: bool) -> sqlite3.Connection:
+        if self.address == ":memory:":
+            raise LedgerError("A ledger must outlive its process; give a file path instead of ':memory:'.")
         if not create and not self.path.is_file():
             raise LedgerError(f"There is no ledger at {self.address}.")
         if not self.path.parent.is_dir():
@@ -121,7 +123,7 @@ class SQLiteLedger(Ledger):
             if taken:
                 return existing(entry, taken)
             if entry.corrects:
-                corrected(entry, self._row("seq = ?", (entry.corrects,)))
+                corrected(entry, self._row("seq = ?", (entry.corrects,)), self._corrections(entry.corrects))
             count, previous = self._head()
             seq = count + 1
             digest = chain.link(seq, previous, entry.body)
@@ -188,6 +190,10 @@ class SQLiteLedger(Ledger):
     def _row(self, where: str, values: tuple[object, ...]) -> Row | None:
         row = self._db.execute(f"SELECT {COLUMNS} FROM entries WHERE {where}", values).fetchone()
         return Row(*row) if row else None
+
+    def _corrections(self, seq: int) -> list[Row]:
+        found = self._db.execute(f"SELECT {COLUMNS} FROM entries WHERE corrects = ? ORDER BY seq", (seq,))
+        return [Row(*row) for row in found.fetchall()]
 
     def head(self) -> Checkpoint:
         with self._reading():

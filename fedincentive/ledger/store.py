@@ -15,6 +15,8 @@ from . import chain
 from .chain import Checkpoint
 from .entry import Entry
 
+REVERSAL = "reversal/1"
+
 
 @dataclass(frozen=True)
 class Receipt:
@@ -144,8 +146,8 @@ def power_of_ten(minor: object) -> int:
     return minor
 
 
-def corrected(entry: Entry, target: Row | None) -> None:
-    """A correction must point at an entry of its own run by number and hash."""
+def corrected(entry: Entry, target: Row | None, earlier: list[Row]) -> None:
+    """A correction must point at an entry of its own run by number and hash, and reverses nothing twice."""
     seq, digest = entry.inputs["corrects"], entry.inputs.get("hash")
     if target is None:
         raise LedgerError(f"The correction points at entry {seq}, which does not exist.")
@@ -153,3 +155,6 @@ def corrected(entry: Entry, target: Row | None) -> None:
         raise LedgerError(f"The correction of run {entry.run!r} points at entry {seq} of run {target.run!r}.")
     if target.hash != digest:
         raise LedgerError(f"The correction points at entry {seq} with hash {digest}, but its hash is {target.hash}.")
+    for row in earlier:
+        if entry.rule == json.loads(row.body)["rule"] == REVERSAL:
+            raise LedgerError(f"Entry {seq} was reversed already, by entry {row.seq}.")

