@@ -133,7 +133,7 @@ def withholding_gains(game: Game, w: Array, search: Search | None = None) -> Arr
 
     def per_point(t: Array) -> Array:
         withheld = full - t
-        inside = withheld > 1e-9 * full  # closer than this the quotient is rounding noise; the limit covers it
+        inside = withheld > 1e-5 * full  # closer than this the quotient is rounding noise; the limit covers it
         gain = game.deviations(w, full, t) - here
         return np.where(inside, gain / np.where(inside, withheld, 1.0), -np.inf)
 

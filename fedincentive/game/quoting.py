@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ import numpy as np
 from ..errors import GameError
 from .arrays import Array
 from .betas import BetaRange, Bound, advantage, affordable, combine, rational
-from .dynamics import best_replies, last
+from .dynamics import best_replies
 from .games import Game
 from .phases import beta_dom, withholding_gains
 from .rationality import outside_options
 from .regret import max_regret
 from .steps import kappa
 
-REST_AGENTS, REST_SWEEPS = 64, 50  # the comparison without payments is searched for, so it is kept to small games
+REST_AGENTS, REST_SWEEPS = 20, 50  # the comparison without payments is searched for, so it is kept to small games
 SHOWN = 40  # rows of the printed table; JSON has them all
 
 
@@ -149,12 +150,22 @@ def _unpaid(game: Game, w: Array) -> float | None:
     if game.n > REST_AGENTS:
         return None
     try:
-        s = last(best_replies(game, w=w), REST_SWEEPS).s
+        s = _resting(game, w)
         rest = max_regret(game, w, s)
     except GameError:  # the replies ran out of the valuation's domain: there is no such equilibrium
         return None
     settled = rest.value is not None and rest.value <= 1e-6 * max(1.0, float(np.abs(game.values(w, s)).max()))
     return game.net_welfare(w, s) if settled else None
+
+
+def _resting(game: Game, w: Array) -> Array:
+    """Where best replies without payment come to rest, or wherever they are after REST_SWEEPS rounds."""
+    before = game.s0
+    for state in islice(best_replies(game, w=w), 1, REST_SWEEPS):
+        if np.all(np.abs(state.s - before) <= 1e-6 * game.s_max):
+            break
+        before = state.s
+    return state.s
 
 
 def _rounds(game: Game, gamma: float | None, beta: float, dom: float | None) -> int | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .arrays import Array
 
-CONCAVE_POINTS = 9  # a concave function needs no grid: its best cell always contains the maximum
+CONCAVE_CELLS = 4  # a concave function needs no grid: its best cells always contain the maximum
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ def maximise(
     >>> best.round(6)
     array([0.3, 0.3])
     """
-    cells = CONCAVE_POINTS if concave else search.points
-    share = _shares(cells)
+    share = np.linspace(0.0, 1.0, CONCAVE_CELLS + 1) if concave else _shares(search.points)
 
     def score(t: Array) -> Array:
         value = f(t)
