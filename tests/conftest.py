@@ -20,7 +20,7 @@ def missing(what: str) -> None:
     pytest.skip(message)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def needs():
     """`needs("mpirun")` gives the program's path, or fails in CI and skips elsewhere."""
 
