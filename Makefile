@@ -90,7 +90,7 @@ compiler:
 .venv/tools/.ready: | python
 	@echo "Making the tools environment (.venv/tools) ..."
 	"$(PYTHON)" -m venv --clear .venv/tools
-	.venv/tools/bin/pip install -q uv ruff==0.14.* mypy types-PyYAML types-tqdm clang-format==19.*
+	.venv/tools/bin/pip install -qq uv ruff==0.14.* mypy types-PyYAML types-tqdm clang-format==19.*
 	touch $@
 
 # One wheel for every environment (of one Python version). setuptools' build folder goes first: a stale one leaks old
@@ -104,11 +104,11 @@ compiler:
 .venv/core/.deps: pyproject.toml Makefile | $(WHEEL)/.built
 	@echo "Making the core environment (.venv/core) ..."
 	"$(PYTHON)" -m venv --clear .venv/core
-	.venv/core/bin/pip install -q $(TORCH) "$$(ls $(WHEEL)/*.whl)[test,plots,postgres]"
+	.venv/core/bin/pip install -qq $(TORCH) "$$(ls $(WHEEL)/*.whl)[test,plots,postgres]"
 	touch $@
 
 .venv/core/.installed: $(WHEEL)/.built .venv/core/.deps
-	@.venv/core/bin/pip install -q --no-deps --force-reinstall $(WHEEL)/*.whl
+	@.venv/core/bin/pip install -qq --no-deps --force-reinstall $(WHEEL)/*.whl
 	touch $@
 
 # uv shares one copy of FedML's packages (6 GB) between checkouts.

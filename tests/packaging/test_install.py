@@ -29,6 +29,10 @@ def run(*command: object, cwd: Path, ok: bool = True, **environment: str) -> sub
     return done
 
 
+def install(python: Path, *what: object, cwd: Path) -> None:
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", *what, cwd=cwd)
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what git tracks, so that builds leave nothing in the checkout."""
@@ -43,11 +47,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """The interpreter of a fresh environment that sees this one's dependencies, after its own packages."""
-    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    """The interpreter of a fresh environment that borrows everything but fedincentive from this one."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     executable = tmp_path / "venv" / "bin" / "python"
+    borrowed = tmp_path / "dependencies"
+    borrowed.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "fedincentive" not in entry.name:
+            (borrowed / entry.name).symlink_to(entry)
     purelib = run(executable, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).stdout
-    (Path(purelib.strip()) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (Path(purelib.strip()) / "dependencies.pth").write_text(f"{borrowed}\n")
     return executable
 
 
@@ -75,14 +84,14 @@ def test_wheel_from_the_sdist_works_outside_the_checkout(sdist: Path, python: Pa
     assert "fedincentive/plugins/__init__.py" in names
     assert any(name.endswith(".so") for name in names)
     assert not any(name.startswith(("csrc/", "tests/", "plugins/")) for name in names)
-    run(python, "-m", "pip", "install", "--no-deps", wheel, cwd=tmp_path)
+    install(python, wheel, cwd=tmp_path)
     where, value = run(python, "-c", USE, cwd=tmp_path).stdout.split()
     assert where.startswith(str(tmp_path)) and value == "3.0"
     assert "fedincentive" in run(tmp_path / "venv/bin/fedincentive", "--version", cwd=tmp_path).stdout
 
 
 def test_editable_install_follows_the_sources(source: Path, python: Path, tmp_path: Path) -> None:
-    run(python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-e", source, cwd=tmp_path)
+    install(python, "--no-build-isolation", "-e", source, cwd=tmp_path)
     where, value = run(python, "-c", USE, cwd=tmp_path).stdout.split()
     assert where.startswith(str(source)) and value == "3.0"
 
