@@ -1,0 +1,56 @@
+"""A table to play at: a center and the agents of a closed-form game, all real."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedincentive import engine, mechanisms
+from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.center import Center
+
+
+def set_table(game, mechanism, *, strategies=(), lies=(), ledger=None, state=None, oracles=None, **values):
+    """Center and agents for `game`; `strategies` and `lies` are by agent name, `values` the incentive settings."""
+    settings = mechanisms.Settings.read({"run": "test", **values})
+    strategies, lies = dict(strategies), dict(lies)
+    agents = [
+        Agent(site.name, site, strategies.get(site.name, "gradient"), s0=float(game.s0[i]), lies=lies.get(site.name))
+        for i, site in enumerate(ClosedFormSite.of(game))
+    ]
+    by_name = {agent.name: agent for agent in agents}
+    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
+    center = Center(
+        settings,
+        mechanisms.get(mechanism, settings),
+        [agent.enrol() for agent in agents],
+        {"w": game.w0},
+        ledger,
+        state,
+        oracles=mechanisms.Oracles(oracle, oracle) if oracles is None else oracles,
+    )
+    return center, agents
+
+
+@pytest.fixture(scope="session")
+def table():
+    return set_table
+
+
+@pytest.fixture(scope="session")
+def played():
+    """Plays a game to its end: the center, the outcome, the rounds, and every agent's utility at what it really gave."""
+
+    def play(game, mechanism, **options):
+        center, agents = set_table(game, mechanism, **options)
+        history = []
+        outcome = engine.play(center, agents, progress=history.append)
+        given = outcome.s if center.mechanism.moves or not outcome.trained else outcome.delivered
+        s = np.array([given[name] for name in game.agents])
+        paid = np.array([outcome.payments[name] for name in game.agents]) / center.settings.minor
+        utilities = game.values(outcome.w["w"], s) - game.costs(s) + paid
+        return SimpleNamespace(center=center, outcome=outcome, history=history, agents=agents, utilities=utilities)
+
+    return play

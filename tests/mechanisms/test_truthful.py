@@ -1,0 +1,313 @@
+"""T-UPBReD: what the printed fine lets through, what audits stop, and what it costs the treasury."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fedincentive import engine, ledger, mechanisms
+from fedincentive.adversary import Attack, Misreport
+from fedincentive.agent import Away
+from fedincentive.errors import SettingError
+from fedincentive.game import random_data_value
+from fedincentive.mechanisms import GameOracle, Oracles, Settings, truthful
+
+TERMS = {"gamma": 0.5, "eta": 0.3, "loss_cap": 10_000.0}
+
+
+@dataclass(frozen=True)
+class Shift(Attack):
+    """d^ = size d + shift: any point of the update space can be reached."""
+
+    shift: tuple[float, ...] = ()
+
+    @property
+    def omniscient(self) -> bool:
+        return False
+
+    def __call__(self, update, honest=(), *, step=0, adversaries=1):
+        return {"w": self.size * update["w"] + np.array(self.shift)}
+
+
+def moved_d(size: float, shift: np.ndarray) -> Shift:
+    return Shift("shift", size, 0, tuple(shift.tolist()))
+
+
+def total_utility(run, game, liar: str) -> float:
+    """Per round v_i at the new model and what everyone really gives, less the cost, plus what was paid."""
+    i, total = game.agents.index(liar), 0.0
+    for result, (w, s) in zip((r for r in run.history if r.phase == "value"), run.seen, strict=True):
+        total += float(game.values(w, s)[i] - game.costs(s)[i]) + result.payments.get(liar, 0) / 10**6
+    return total
+
+
+def play_round_by_round(table, game, lies, **terms):
+    """As `played`, remembering the model and the true contributions after every value exchange."""
+    center, agents = table(game, "t-upbred", lies=lies, **{**TERMS, **terms})
+    by_name, history, seen = {agent.name: agent for agent in agents}, [], []
+
+    def note(result):
+        history.append(result)
+        if result.phase == "value":
+            s = [by_name[n].actual if by_name[n].lies.s else result.s[n] for n in game.agents]
+            seen.append((center.w["w"], np.array(s)))
+
+    engine.play(center, agents, progress=note)
+    center.history, center.seen = history, seen
+    return center
+
+
+def search(table, game, liar: str, rng, rounds: int, tries: int = 40, **terms) -> tuple[float, str]:
+    """The best joint misreport of s^, d^ and v^ that a random and directed search finds: (gain, what it was)."""
+    honest = total_utility(play_round_by_round(table, game, {}, rounds=rounds, **terms), game, liar)
+    best = (-np.inf, "")
+    for k in range(tries):
+        say_s, say_d, say_v = (bool(yes) for yes in rng.random(3) < 0.6)
+        share, size, jump = rng.uniform(0.0, 1.0), rng.uniform(-1.0, 4.0), rng.normal(size=2) * rng.choice([0.1, 1.0])
+        v_off = rng.normal() * rng.choice([0.01, 1.0, 10.0])
+        if k < 3:  # d alone, inflated: the flaw of the printed rule
+            say_s, say_d, say_v, size, jump = False, True, False, 1.5 + k, np.zeros(2)
+        elif k < 6:  # s alone, overstated
+            say_s, say_d, say_v, share = True, False, False, 1.0 - 0.1 * (k - 3)
+        lie = Misreport(
+            s=(lambda s, s_max, share=share: share * s_max) if say_s else None,
+            update=moved_d(size, jump) if say_d else None,
+            valuation=(lambda v, off=v_off: v + off) if say_v else None,
+        )
+        gain = total_utility(play_round_by_round(table, game, {liar: lie}, rounds=rounds, **terms), game, liar) - honest
+        what = f"s^ {share:.2f}" * say_s + f" d^ {size:.2f}" * say_d + f" v^ {v_off:.2f}" * say_v
+        best = max(best, (gain, what))
+    return best
+
+
+def gap(game) -> str:
+    """At least the most that welfare could rise: from (w0, 0) to the best model on all data."""
+    low = min(game.welfare(game.w0, np.zeros(game.n)), game.welfare(game.w0, game.s0))
+    return str(Fraction(int(1000 * (game.welfare(game.optimum(), game.s_max) - low)) + 1000, 1000))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_misreports_pay_under_the_printed_rule_and_not_under_audits(table, seed, rounds) -> None:
+    game = random_data_value(seed, 3, 2)
+    liar = game.agents[seed % 3]
+    rng = np.random.default_rng(seed)
+    printed, how = search(table, game, liar, rng, rounds, tries=8, phi="paper", fine="1000000")
+    assert printed > 1e-3, how
+    audited, how = search(table, game, liar, rng, rounds, phi="audited", fine=gap(game))
+    assert audited <= 1e-5, how
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(table, seed) -> None:
+    """An auditor that believes the reported s lets the overstated contribution through."""
+    game = random_data_value(seed, 3, 2)
+    liar, lie = game.agents[0], Misreport(s=lambda s, s_max: s_max)
+
+    class Believing(GameOracle):
+        def points(self, agent):
+            return reported.run.s_max[agent] / 10**6 if agent == liar else super().points(agent)
+
+    def total(lies):
+        nonlocal reported
+        center, agents = table(game, "t-upbred", lies=lies, rounds=2, fine=gap(game), **TERMS)
+        reported, by_name = center, {agent.name: agent for agent in agents}
+        oracle = Believing(game, lambda name: by_name[name].actual)
+        honest_oracle = GameOracle(game, lambda name: by_name[name].actual)
+        center.oracles = Oracles(oracle, oracle if lies else honest_oracle)
+        history, seen = [], []
+
+        def note(result):
+            history.append(result)
+            if result.phase == "value":
+                seen.append((center.w["w"], np.array([by_name[n].actual for n in game.agents])))
+
+        engine.play(center, agents, progress=note)
+        center.history, center.seen = history, seen
+        return total_utility(center, game, liar)
+
+    reported = None
+    assert total({liar: lie}) > total({}) + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ("overstate-s", "points"),
+        ("understate-s", "points"),
+        ("inflate-d", "update"),
+        ("zero-d", "update"),
+        ("inflate-v", None),
+        ("deflate-v", None),
+    ],
+)
+def test_each_misreport_alone_is_fined(table, played, lie, why) -> None:
+    game = random_data_value(4, 3, 2)
+    run = played(game, "t-upbred", lies={"agent-2": lie}, rounds=1, fine="50", **TERMS)
+    honest = played(game, "t-upbred", rounds=1, fine="50", **TERMS)
+    assert run.center.run.failed == ({"agent-2": why} if why else {})
+    fined = {name: honest.outcome.payments[name] - run.outcome.payments[name] for name in game.agents}
+    assert fined["agent-2"] > 40 * 10**6
+    assert max(abs(fined["agent-1"]), abs(fined["agent-3"])) < 10 * 10**6
+
+
+def test_a_deviation_inside_the_tolerance_gains_at_most_epsilon(table) -> None:
+    game = random_data_value(1, 3, 2)
+    terms = {"rounds": 1, "fine": gap(game), "delta_d": 0.01}
+    honest = play_round_by_round(table, game, {}, **terms)
+    base = total_utility(honest, game, "agent-1")
+    epsilon = next(r.metrics["epsilon"] for r in honest.history if r.phase == "train")
+    rng, gains = np.random.default_rng(0), []
+    for _ in range(40):
+        direction = rng.normal(size=2)
+        step = 0.0099 * direction / np.linalg.norm(direction)
+        run = play_round_by_round(table, game, {"agent-1": Misreport(update=moved_d(1.0, step))}, **terms)
+        assert run.run.failed == {}
+        gains.append(total_utility(run, game, "agent-1") - base)
+    assert 0.0 < max(gains) <= epsilon
+
+
+def test_previous_telescopes_to_the_others_improvement(played) -> None:
+    game = random_data_value(6, 4, 2)
+    run = played(game, "t-upbred", rounds=12, **TERMS)
+    s0 = np.array([run.outcome.s0[name] for name in game.agents])
+    s = np.array([run.outcome.s[name] for name in game.agents])
+    first, final = game.values(game.w0, s0), game.values(run.outcome.w["w"], s)
+    for i, name in enumerate(game.agents):
+        improvement = sum(final[j] - first[j] for j in range(4) if j != i)
+        assert run.outcome.payments[name] / 10**6 == pytest.approx(improvement, abs=1e-4)
+    assert run.outcome.treasury == -sum(run.outcome.payments.values())
+
+
+def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(played, tmp_path) -> None:
+    game = random_data_value(6, 4, 2)
+    deficits = {}
+    for h in ("previous", "zero"):
+        with ledger.open(tmp_path / f"{h}.db") as book:
+            run = played(game, "t-upbred", rounds=12, h=h, ledger=book, **TERMS)
+            certificate = engine.certificate(run.center, game)
+            assert book.balances("test")["treasury"] == run.outcome.treasury
+        deficits[h] = certificate.deficit.value
+        assert certificate.deficit.value == -run.outcome.treasury / 10**6
+        assert run.history[-1].metrics["treasury"] == run.outcome.treasury / 10**6
+        assert {"equilibrium", "truthful"} == set(run.outcome.promises.claims)
+    assert abs(deficits["zero"]) > 5 * abs(deficits["previous"])
+
+
+def test_clarke_takes_the_others_value_without_the_agent(played) -> None:
+    game = random_data_value(6, 3, 2)
+    run = played(game, "t-upbred", rounds=1, h="clarke", **TERMS)
+    s1 = np.array([run.outcome.s[name] for name in game.agents])
+    d = game.gradients(game.w0, game.s0.round(6))
+    final = game.values(run.outcome.w["w"], s1)
+    for i, name in enumerate(game.agents):
+        others = [j for j in range(3) if j != i]
+        without = game.w0 + TERMS["eta"] / 2 * d[others].sum(axis=0)
+        left = np.where(np.arange(3) == i, 0.0, s1)
+        pivot = game.values(without, left)[others].sum()
+        assert run.outcome.payments[name] / 10**6 == pytest.approx(final[others].sum() - pivot, abs=1e-4)
+
+
+def test_clarke_needs_a_valuation_oracle(table) -> None:
+    with pytest.raises(SettingError, match="h is 'clarke'.*ValuationOracle, or set h: previous"):
+        table(random_data_value(0, 3, 2), "t-upbred", oracles=Oracles(), h="clarke")
+
+
+def test_every_amount_in_the_ledger_can_be_derived_again(played, tmp_path) -> None:
+    from fedincentive.ledger.verify import verify
+
+    game = random_data_value(9, 4, 2)
+    for h in ("previous", "zero", "clarke"):
+        for phi in ("audited", "paper"):
+            with ledger.open(tmp_path / f"{h}-{phi}.db") as book:
+                played(game, "t-upbred", rounds=4, h=h, phi=phi, ledger=book, lies={"agent-3": "inflate-v"}, **TERMS)
+                assert not verify(book, recompute=True).findings
+
+
+@pytest.mark.parametrize(
+    ("oracles", "phi", "effective", "reason"),
+    [
+        ("both", "audited", "audited", None),
+        ("both", "paper", "paper", "inflating d pays"),
+        ("values", "audited", "paper", "inflating d pays"),
+        ("none", "audited", "none", "no oracle"),
+        ("none", "paper", "none", "no oracle"),
+    ],
+)
+def test_without_oracles_the_fine_falls_back_and_nothing_is_claimed(oracles, phi, effective, reason) -> None:
+    oracle = GameOracle(random_data_value(0, 2, 1), lambda name: 0.0)
+    known = {"both": Oracles(oracle, oracle), "values": Oracles(oracle), "none": Oracles()}[oracles]
+    settings = Settings.read({"phi": phi})
+    assert truthful.effective_phi(settings, known) == effective
+    promises = mechanisms.get("t-upbred", settings).promises(effective)
+    assert ("truthful" in promises.claims) == (reason is None)
+    assert "budget-balanced" in promises.disclaimed
+    if reason:
+        assert reason in promises.disclaimed["truthful"]
+    else:
+        assert "epsilon-EPIC" in promises.notes["truthful"]
+
+
+def test_server_adam_withholds_the_claim(played) -> None:
+    run = played(random_data_value(0, 3, 2), "t-upbred", rounds=2, server_optimizer="adam", **TERMS)
+    assert "truthful" not in run.outcome.promises.claims
+    assert "Adam" in run.outcome.promises.disclaimed["truthful"]
+    assert all("epsilon" not in result.metrics for result in run.history)
+
+
+def test_without_any_oracle_it_still_pays_on_what_was_reported(played) -> None:
+    run = played(random_data_value(0, 3, 2), "t-upbred", rounds=3, oracles=Oracles(), **TERMS)
+    assert run.outcome.status == "complete" and any(run.outcome.payments.values())
+
+
+def test_truthful_is_never_printed_as_held(played) -> None:
+    run = played(random_data_value(0, 3, 2), "t-upbred", rounds=3, **TERMS)
+    found = {f.claim: f.status for f in engine.certificate(run.center, random_data_value(0, 3, 2)).findings}
+    assert found["truthful"] == "not verifiable"
+
+
+def test_random_audits_divide_the_fine_and_charge_it_on_average(table, played) -> None:
+    settings = Settings.read({"fine": "8", "audit": 0.25, "detection": 0.5})
+    assert truthful.fine(settings, 3) == 64 * 10**6
+    assert truthful.fine(Settings.read({"loss_cap": 5.0, "value_per_nat": 2.0}), 3) == 30 * 10**6
+    game = random_data_value(4, 3, 2)
+    common = {"rounds": 80, "fine": "8", "lies": {"agent-2": "inflate-d"}, "report_values": False, **TERMS}
+    always = played(game, "t-upbred", **common)
+    now_and_then = played(game, "t-upbred", audit=0.25, audit_seed=5, **common)
+    fines = [r.payments["treasury"] / 10**6 for r in now_and_then.history if r.phase == "value"]
+    hit = sum(1 for fine in fines if fine > 25)
+    assert 10 <= hit <= 30  # 80 audits with probability 1/4
+    total = now_and_then.outcome.treasury - always.outcome.treasury
+    assert abs(total / 10**6 - (32 * hit - 8 * 80)) < 1e-6 * 80
+
+
+def test_audits_are_the_centers_secret_and_differ_between_runs(table) -> None:
+    game = random_data_value(4, 3, 2)
+    drawn = set()
+    for _ in range(3):
+        center, _ = table(game, "t-upbred", audit=0.5, **TERMS)
+        drawn.add(center.run.audit_seed)
+        assert center.run.audit_seed not in center.broadcast().settings.values()
+    assert len(drawn) == 3
+    fixed, _ = table(game, "t-upbred", audit=0.5, audit_seed=7, **TERMS)
+    assert fixed.run.audit_seed == 7
+
+
+@pytest.mark.parametrize("phase", ["train", "value"])
+def test_staying_away_does_not_escape_the_fine(played, phase) -> None:
+    game = random_data_value(4, 3, 2)
+    common = {"rounds": 3, "fine": "50", **TERMS}
+    honest = played(game, "t-upbred", **common)
+    away = played(game, "t-upbred", strategies={"agent-1": Away(phases=(phase,), steps=[1])}, **common)
+    assert away.outcome.payments["agent-1"] < honest.outcome.payments["agent-1"] - 40 * 10**6
+
+
+def test_a_valuation_beyond_the_cap_is_refused_where_money_hangs_on_it(played) -> None:
+    game = random_data_value(4, 3, 2)
+    common = {"rounds": 2, "gamma": 0.5, "eta": 0.3, "loss_cap": 0.001}
+    assert played(game, "upbred", **common).outcome.counts == {}
+    with pytest.raises(Exception, match="quorum"):
+        played(game, "t-upbred", **common)
