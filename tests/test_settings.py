@@ -1,0 +1,62 @@
+"""The strict reader: every refusal names the section, the key and the value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pytest
+
+from fedincentive import settings as checks
+from fedincentive.errors import SettingError
+from fedincentive.settings import nearest, read, setting
+
+
+@dataclass(frozen=True)
+class Sample:
+    rounds: int = setting(checks.integer(1, 10), help="How many.")
+    beta: Fraction = setting(checks.exact(above=0), Fraction(2))
+    gamma: float = setting(checks.real(above=0.0), 0.5)
+    share: float = setting(checks.real(0.0, 1.0), 0.5)
+    phi: str = setting(checks.one_of("audited", "paper"), "audited")
+    path: str | None = setting(checks.optional(checks.text), None)
+    resume: bool = setting(checks.flag, False)
+
+
+def test_values_are_kept_and_defaults_filled() -> None:
+    given = read(Sample, {"rounds": 3, "beta": "0.05", "gamma": 1, "path": "x"}, "incentive")
+    assert given == Sample(3, Fraction(1, 20), 1.0, path="x")
+    assert isinstance(given.gamma, float)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rounds": 3, "bta": "2"}, "incentive has no setting 'bta'. Did you mean 'beta'?"),
+        ({"rounds": 3, "zzz": 1}, "incentive has no setting 'zzz'. Known: beta, "),
+        ({}, "incentive.rounds is required. How many."),
+        ({"rounds": 0}, "incentive.rounds must be between 1 and 10, not 0."),
+        ({"rounds": 2.0}, "incentive.rounds must be a whole number, not 2.0."),
+        ({"rounds": True}, "incentive.rounds must be a whole number, not True."),
+        ({"rounds": 3, "beta": 0.1}, 'incentive.beta must be a quoted decimal such as "2" or "0.05", not 0.1.'),
+        ({"rounds": 3, "beta": "two"}, "incentive.beta must be a decimal number, not 'two'."),
+        ({"rounds": 3, "beta": "-1"}, "incentive.beta must be greater than 0, not '-1'."),
+        ({"rounds": 3, "beta": "1/0"}, "incentive.beta must be a decimal number"),
+        ({"rounds": 3, "gamma": 0}, "incentive.gamma must be greater than 0.0, not 0."),
+        ({"rounds": 3, "gamma": float("nan")}, "incentive.gamma must be a finite number, not nan."),
+        ({"rounds": 3, "share": 1.5}, "incentive.share must be between 0.0 and 1.0, not 1.5."),
+        ({"rounds": 3, "phi": "papr"}, "incentive.phi is 'papr'. Did you mean 'paper'?"),
+        ({"rounds": 3, "phi": 7}, "incentive.phi is 7. Known: audited, paper."),
+        ({"rounds": 3, "path": ""}, "incentive.path must be a non-empty string, not ''."),
+        ({"rounds": 3, "resume": "yes"}, "incentive.resume must be true or false, not 'yes'."),
+        ([1], "incentive must be a mapping of settings, not [1]."),
+    ],
+)
+def test_every_refusal_names_the_key_and_the_value(values: object, message: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        read(Sample, values, "incentive")  # type: ignore[arg-type]
+    assert message in str(refused.value)
+
+
+def test_nearest_lists_all_when_nothing_is_near() -> None:
+    assert nearest("qqqq", ["b", "a"]) == " Known: a, b."
