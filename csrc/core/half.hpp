@@ -5,24 +5,30 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __CUDACC__
+#define FEDINCENTIVE_HOST_DEVICE __host__ __device__
+#else
+#define FEDINCENTIVE_HOST_DEVICE
+#endif
+
 namespace fedincentive {
 namespace {
 
-inline float float_of(uint32_t bits) {
+FEDINCENTIVE_HOST_DEVICE inline float float_of(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, 4);
   return value;
 }
 
-inline uint32_t bits_of(float value) {
+FEDINCENTIVE_HOST_DEVICE inline uint32_t bits_of(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, 4);
   return bits;
 }
 
-inline float widen_bfloat16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
+FEDINCENTIVE_HOST_DEVICE inline float widen_bfloat16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
 
-inline float widen_float16(uint16_t h) {
+FEDINCENTIVE_HOST_DEVICE inline float widen_float16(uint16_t h) {
   const uint32_t exponent_mask = 0x7c00u << 13;
   uint32_t bits = (h & 0x7fffu) << 13;
   const uint32_t exponent = bits & exponent_mask;
@@ -33,7 +39,7 @@ inline float widen_float16(uint16_t h) {
 }
 
 // Rounds to float32 so that a second rounding to fewer bits gives what one rounding would: truncate, keep a sticky bit.
-inline uint32_t round_to_odd(double value) {
+FEDINCENTIVE_HOST_DEVICE inline uint32_t round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = nearest;
   const double magnitude = value < 0 ? -value : value;
@@ -43,13 +49,13 @@ inline uint32_t round_to_odd(double value) {
   return bits | (back != value ? 1u : 0u);
 }
 
-inline uint16_t narrow_bfloat16(double value) {
+FEDINCENTIVE_HOST_DEVICE inline uint16_t narrow_bfloat16(double value) {
   if (value != value) return 0x7fc0;
   const uint32_t bits = round_to_odd(value);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline uint16_t narrow_float16(double value) {
+FEDINCENTIVE_HOST_DEVICE inline uint16_t narrow_float16(double value) {
   if (value != value) return 0x7e00;
   const uint32_t signed_bits = round_to_odd(value);
   const uint32_t sign = (signed_bits >> 16) & 0x8000u;

@@ -1,0 +1,11 @@
+#include "launch.cuh"
+
+namespace fedincentive {
+namespace cuda {
+
+void launch_float64(const Job& job, const Tally& tally, const void* const* pointers, cudaStream_t stream) {
+  launch_reduction<Float64>(job, tally, pointers, stream);
+}
+
+}  // namespace cuda
+}  // namespace fedincentive
