@@ -1,0 +1,218 @@
+"""The quote: its numbers by hand, the range of beta by brute force, the agents that block it, the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedincentive.errors import GameError
+from fedincentive.game import (
+    max_regret,
+    outside_options,
+    paper_example,
+    phase_one,
+    quote,
+    random_data_value,
+    random_quadratic,
+    read,
+    repaired_example,
+)
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "games"
+SEEDS = st.integers(0, 10_000)
+
+
+def hospitals(**changes):
+    rows = [
+        {"name": "big", "s_max": 60, "cost": 0.05},
+        {"name": "middle", "s_max": 40, "cost": 0.05},
+        {"name": "small", "s_max": 20, "cost": 0.05, **changes},
+    ]
+    each = {"a": 10.0, "b": 20.0, "prior": 4.0, "spill": 0.8}
+    return read({"game": {"kind": "data-value", "each": each, "agents": rows}})
+
+
+def test_the_terms_by_hand():
+    found = quote(hospitals(), "0.1")
+    assert [row.payment for row in found.agents] == pytest.approx([3.0, 0.0, -3.0])
+    assert [row.worst_payment for row in found.agents] == pytest.approx([-3.0, -4.0, -5.0])
+    game = hospitals()
+    np.testing.assert_allclose([row.utility for row in found.agents], game.utilities(game.w0, game.s_max, 0.1))
+    np.testing.assert_allclose([row.outside_option for row in found.agents], outside_options(game))
+    assert found.net_welfare == pytest.approx(sum(row.utility for row in found.agents))
+    assert found.beta == "0.1" and not found.proposed
+
+
+def test_no_strategy_of_the_others_makes_the_payment_worse_than_quoted():
+    game = hospitals()
+    found = quote(game, "0.1")
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        s = rng.uniform(0.0, 1.0, 3) * game.s_max
+        for i, row in enumerate(found.agents):
+            assert game.payments(s, 0.1)[i] >= row.worst_payment - 1e-12
+            full = np.where(np.arange(3) == i, game.s_max, s)
+            assert game.payments(full, 0.1)[i] >= row.payment - 1e-12
+
+
+def test_the_repaired_example_is_quoted_with_both_net_welfares():
+    found = quote(repaired_example(), "0.05", gamma=1.0)
+    assert (found.beta_ne, found.beta_dom) == (pytest.approx(0.035), pytest.approx(0.04))
+    assert found.net_welfare == pytest.approx(1.6)
+    assert found.net_welfare_unpaid == pytest.approx(1.7, abs=1e-4)
+    assert found.phase_one_rounds >= phase_one(repaired_example(), gamma=1.0, beta=0.05).rounds
+    assert found.losers == ()
+
+
+def test_an_agent_that_loses_at_every_price_blocks_and_is_named():
+    found = quote(paper_example(), "0.05")  # alone each of them reaches 1 at no cost worth naming
+    assert found.losers == ("agent-1", "agent-2")
+    assert found.rational.empty
+    assert {bound.agent for bound in found.rational.blocking} == {"agent-1", "agent-2"}
+    assert "individual rationality fails for every beta" in str(found)
+
+
+def test_a_budget_that_excludes_the_equilibrium_names_both_sides():
+    found = quote(hospitals(budget=0.3), "0.1")
+    assert found.rational.high == pytest.approx(0.3 / 30.0)
+    assert found.full.empty
+    reasons = {(bound.agent, bound.why) for bound in found.full.blocking}
+    assert ("small", "its budget") in reasons
+    assert any(why == "s_max as its best reply" for _, why in reasons)
+    assert [row.over_budget for row in found.agents] == [False, False, True]
+    assert "small: its budget needs beta <= 0.01" in str(found)
+
+
+def test_a_demanding_payer_limits_beta_by_its_outside_option():
+    game = hospitals()
+    base = game.utilities(game.w0, game.s_max)
+    found = quote(replace(game, outside_option=base - np.array([1.0, 1.0, 0.6])), "0.1")
+    assert found.rational.high == pytest.approx(0.02)
+    assert found.losers == ("small",)
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS, n=st.integers(2, 6))
+def test_the_accepted_range_is_what_trying_every_price_says(seed, n):
+    game = random_data_value(seed, n, 2)
+    rng = np.random.default_rng(seed)
+    w = game.optimum()
+    base = game.utilities(w, game.s_max)
+    game = replace(game, outside_option=base + rng.normal(size=n) * 0.2, budget=rng.uniform(0.1, 5.0, n))
+    found = quote(game, "0.01")
+
+    def accepted(beta):
+        paid = game.payments(game.s_max, beta)
+        return bool(np.all(base + paid >= game.outside_option - 1e-9) and np.all(-paid <= game.budget + 1e-9))
+
+    for beta in np.geomspace(1e-4, 1.0, 60):
+        near = min(abs(beta - found.rational.low), abs(beta - found.rational.high)) < 1e-6
+        assert near or accepted(beta) == (beta in found.rational)
+    if found.rational.empty:
+        assert found.rational.blocking
+
+
+@settings(max_examples=8)
+@given(seed=SEEDS, n=st.integers(2, 5))
+def test_s_max_is_an_equilibrium_from_beta_ne_on_and_phase_one_ends_above_beta_dom(seed, n):
+    game = random_data_value(seed, n, 2)
+    found = quote(game)
+    w = game.optimum()
+    assert max_regret(game, w, game.s_max, found.beta_ne + 1e-9).value <= 1e-8
+    if found.beta_ne > 1e-4:
+        assert max_regret(game, w, game.s_max, found.beta_ne * 0.9).value > 0.0
+    assert phase_one(game, gamma=500.0, beta=found.beta_dom * 1.01).ending == "full"
+
+
+@settings(max_examples=8)
+@given(seed=SEEDS)
+def test_a_proposal_is_accepted_wherever_any_price_is(seed):
+    found = quote(random_data_value(seed, 4))
+    assert found.proposed
+    if not found.full.empty and found.full.high > found.full.low * 1.02 + 1e-6:
+        assert float(Fraction(found.beta)) in found.full
+    assert any("above-average agents gain" in said for said in found.assumptions)
+
+
+def test_what_is_not_known_is_said_so():
+    bumpy = random_quadratic(0, 3, 2, contracting=False)
+    found = quote(bumpy, "1")
+    text = str(found)
+    assert "lower bound from a search" in text
+    assert "tau is unbounded over all w" in text
+    unknown = quote(replace_valuation_without_alone(), "0.1")
+    assert unknown.losers is None
+    assert "who loses           not known" in str(unknown)
+
+
+def replace_valuation_without_alone():
+    game = hospitals()
+
+    class NoAlone(type(game.valuation)):
+        def alone(self, t):
+            return None
+
+    v = game.valuation
+    return replace(game, valuation=NoAlone(v.curve, v.x, v.fit, v.spill))
+
+
+@pytest.mark.parametrize("beta", ["0", "-1", "much", float("nan")])
+def test_a_price_must_be_positive(beta):
+    with pytest.raises(GameError, match="beta must be"):
+        quote(repaired_example(), beta)
+
+
+def test_one_agent_cannot_be_quoted():
+    alone = read({"game": {"kind": "data-value", "agents": 1, "each": {"s_max": 5}}})
+    with pytest.raises(GameError, match="at least 2 agents"):
+        quote(alone, "0.1")
+
+
+@pytest.mark.parametrize(("beta", "shown"), [("0.05", "0.05"), ("1/3", "1/3"), (2.5, "2.5"), ("10", "10")])
+def test_the_price_is_shown_exactly(beta, shown):
+    assert quote(repaired_example(), beta).beta == shown
+
+
+def test_a_hundred_thousand_agents_are_quoted():
+    found = quote(random_data_value(5, 100_000), "0.02")
+    assert len(found.agents) == 100_000
+    assert "and 99960 more agents" in str(found)
+
+
+def run(*args, cwd):
+    command = [sys.executable, "-m", "fedincentive.cli", "quote", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_the_command_prints_a_table_or_json(tmp_path):
+    done = run(EXAMPLES / "hospitals.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("clinic", "beta_NE", "beta_dom", "accepted beta", "who loses           nobody", "Assumed"):
+        assert words in done.stdout
+    whole = json.loads(run(EXAMPLES / "hospitals.yaml", "--json", cwd=tmp_path).stdout)
+    assert whole["beta"] == "0.08" and whole["losers"] == [] and len(whole["agents"]) == 5
+    assert whole["full"]["low"] == pytest.approx(whole["beta_ne"]) and not whole["full"]["empty"]
+    assert math.isfinite(whole["full"]["high"])
+
+
+def test_the_command_takes_a_price_and_refuses_a_float_in_the_file(tmp_path):
+    path = tmp_path / "GAME.yaml"
+    path.write_text("game: {kind: repaired}\nincentive: {beta: 0.05}\n")
+    refused = run(path, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.strip().startswith("Error: incentive.beta must be a quoted decimal")
+    assert "beta = 0.07 per point (as given)" in run(path, "--beta", "0.07", cwd=tmp_path).stdout
+    path.write_text("game: {kind: repaired}\n")
+    assert "(proposed)" in run(path, cwd=tmp_path).stdout
+    missing = run(tmp_path / "none.yaml", cwd=tmp_path)
+    assert missing.returncode == 1 and "cannot be read" in missing.stderr
