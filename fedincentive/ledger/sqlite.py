@@ -20,6 +20,7 @@ from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
 APPLICATION = 0x46444C47  # "FDLG", in the file's header: `file` and we recognise a ledger by it
 BUSY_SECONDS = 60.0  # a writer waits this long for another one; a transaction takes milliseconds
 CACHE_KIB = 64 * 1024  # `verify` walks the file twice; SQLite's own 2 MB would read it twice
+FAILURES = (sqlite3.Error, UnicodeDecodeError)  # the second comes from damaged pages quoted in error messages
 COLUMNS = "seq, run, round, kind, corrects, body, hash"
 
 
@@ -37,7 +38,7 @@ class SQLiteLedger(Ledger):
             if create:
                 self._prepare(minor)
             self.minor = self._read_minor(minor)
-        except sqlite3.Error as error:
+        except FAILURES as error:
             self._db.close()
             raise LedgerError(f"{self.address} cannot be used as a ledger: {error}.") from error
         except BaseException:
@@ -65,8 +66,8 @@ class SQLiteLedger(Ledger):
                 db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
                 db.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return db
-            except sqlite3.DatabaseError as error:
-                problem = error
+            except FAILURES as error:
+                problem: Exception = error
         raise LedgerError(f"{self.address} cannot be opened as a ledger: {problem}.") from problem
 
     def _prepare(self, minor: int | None) -> None:
@@ -149,7 +150,7 @@ class SQLiteLedger(Ledger):
                 self._rollback()
                 raise
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except FAILURES as error:
             self._rollback()
             raise self._explain(error) from error
 
@@ -157,10 +158,10 @@ class SQLiteLedger(Ledger):
         if self._db.in_transaction:
             try:
                 self._db.execute("ROLLBACK")
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 self._failure = str(error)
 
-    def _explain(self, error: sqlite3.Error) -> LedgerError:
+    def _explain(self, error: Exception) -> LedgerError:
         text = str(error)
         if "full" in text:
             return LedgerError(f"{self.address}: {text}. Nothing was written; free some space and append again.")
@@ -242,7 +243,7 @@ class SQLiteLedger(Ledger):
         self._check_usable()
         try:
             yield
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise LedgerError(f"{self.address} cannot be read: {error}.") from error
 
     def damage(self) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ class Server:
         assert done.returncode == 0, f"{program} {arguments}: {log.read_text()}"
 
     def initialise(self) -> None:
-        self.run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
+        self.run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
     def start(self) -> None:
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c shared_buffers=16MB"
@@ -100,22 +100,6 @@ def make_server(directory: Path) -> Server:
         f"No PostgreSQL server that can be started: {problems or 'none installed'}. `make system-deps` installs one."
     )
     pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-
-
-@pytest.fixture
-def new_server() -> Iterator[Callable[[], Server]]:
-    """Makes servers of the test's own, for tests that stop them."""
-    made: list[Server] = []
-
-    def make() -> Server:
-        made.append(make_server(Path(tempfile.mkdtemp(prefix="fedincentive-postgres-"))))
-        return made[-1]
-
-    yield make
-    for server in made:
-        if (server.directory / "data" / "postmaster.pid").exists():
-            server.stop("immediate")
-        shutil.rmtree(server.directory)
 
 
 @pytest.fixture(scope="session")

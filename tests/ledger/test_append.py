@@ -404,11 +404,19 @@ def test_a_newer_or_foreign_schema_is_refused(postgres):
         ledger.open(address)
 
 
-def test_a_server_without_fsync_is_refused(new_server):
-    server = new_server()
-    server.stop()
-    with (server.directory / "data" / "postgresql.auto.conf").open("a") as file:
-        file.write("fsync = off\n")
-    server.start()
-    with pytest.raises(LedgerError, match="fsync off"):
-        ledger.open(server.address())
+def test_a_server_without_fsync_is_refused(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres.empty(), autocommit=True) as db:
+        db.execute("ALTER SYSTEM SET fsync = off")
+        db.execute("SELECT pg_reload_conf()")
+        try:
+            while db.execute("SHOW fsync").fetchone()[0] == "on":
+                pass
+            with pytest.raises(LedgerError, match="fsync off"):
+                ledger.open(postgres.address())
+        finally:
+            db.execute("ALTER SYSTEM RESET fsync")
+            db.execute("SELECT pg_reload_conf()")
+            while db.execute("SHOW fsync").fetchone()[0] == "off":
+                pass
