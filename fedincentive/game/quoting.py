@@ -54,6 +54,7 @@ class Quote:
     beta_dom: float | None
     rational: BetaRange  # individual rationality and budgets
     full: BetaRange  # and s_max an equilibrium
+    cost_above_beta: tuple[str, ...]  # their last point costs more than it earns; only its value to them can make up
     phase_one_rounds: int | None
     assumptions: tuple[str, ...]
 
@@ -104,6 +105,7 @@ def quote(game: Game, beta: Fraction | float | str | None = None, *, gamma: floa
         beta_dom=dom,
         rational=accepted,
         full=full,
+        cost_above_beta=_dear(game, float(price)),
         phase_one_rounds=_rounds(game, gamma, float(price), dom),
         assumptions=_assumptions(game, best, outside, proposed),
     )
@@ -129,6 +131,10 @@ def _terms(game: Game, beta: float, base: Array, outside: Array | None, gains: A
         )
         for i, name in enumerate(game.agents)
     )
+
+
+def _dear(game: Game, beta: float) -> tuple[str, ...]:
+    return tuple(game.agents[i] for i in np.flatnonzero(game.cost.slope(game.s_max) > beta))
 
 
 def _stable(game: Game, gains: Array) -> list[Bound]:
@@ -269,6 +275,8 @@ def render(found: Quote) -> str:
         ("accepted beta", str(found.rational)),
         ("  with s_max stable", str(found.full)),
     ]
+    if found.cost_above_beta:
+        facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:
         facts.append(("phase 1", f"at most {found.phase_one_rounds} rounds"))
     lines += ["", *(f"  {label:<20}{text or 'nobody'}" for label, text in facts), "", "Assumed"]

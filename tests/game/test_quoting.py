@@ -172,6 +172,13 @@ def test_a_price_must_be_positive(beta):
         quote(repaired_example(), beta)
 
 
+def test_an_agent_whose_cost_is_above_beta_is_named():
+    found = quote(repaired_example(), "0.03")
+    assert found.cost_above_beta == ("agent-1",)
+    assert "cost above beta     agent-1" in str(found)
+    assert quote(repaired_example(), "0.05").cost_above_beta == ()
+
+
 def test_one_agent_cannot_be_quoted():
     alone = read({"game": {"kind": "data-value", "agents": 1, "each": {"s_max": 5}}})
     with pytest.raises(GameError, match="at least 2 agents"):
