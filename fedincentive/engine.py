@@ -58,7 +58,7 @@ def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> list[Report]:
     reports = [agent.respond(broadcast) for agent in agents if agent not in knowing]
     if knowing:
         honest = [r.update for r in reports if r is not None and r.update is not None]
-        reports += [agent.respond(broadcast, honest, len(knowing)) for agent in knowing]
+        reports += [agent.respond(broadcast, honest) for agent in knowing]
     return [report for report in reports if report is not None]
 
 

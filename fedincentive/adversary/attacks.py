@@ -6,7 +6,7 @@
 | gaussian | N(0, size^2) in every coordinate | Blanchard et al. 2017 |
 | zero | 0 | |
 | scaled | size d_i | Bagdasaryan et al. 2020 |
-| alie | mean - z std of the honest updates, z the largest that hides in them | Baruch et al. 2019 |
+| alie | mean - size std of the honest updates: a little, and in every coordinate | Baruch et al. 2019 |
 | ipm | -size times the mean of the honest updates | Xie et al. 2020 |
 | nan, inf | d_i with one coordinate not a number, or infinite | |
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Attack:
     def omniscient(self) -> bool:
         return self.name in OMNISCIENT
 
-    def __call__(self, update: Update, honest: Sequence[Update] = (), *, step: int = 0, adversaries: int = 1) -> Arrays:
+    def __call__(self, update: Update, honest: Sequence[Update] = (), *, step: int = 0) -> Arrays:
         """What is sent instead of `update`; integer entries (counters) are left alone."""
         if self.omniscient and not honest:
             raise SettingError(
@@ -59,24 +58,16 @@ class Attack:
                 sent[name] = array
                 continue
             others = np.stack([other[name] for other in honest]) if self.omniscient else array[None]
-            sent[name] = np.asarray(make(array, others, self.size, rng, adversaries)).astype(array.dtype)
+            sent[name] = np.asarray(make(array, others, self.size, rng)).astype(array.dtype)
         return sent
 
 
-def _gaussian(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator, f: int) -> np.ndarray:
+def _gaussian(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarray:
     return size * rng.standard_normal(d.shape)
 
 
-def _alie(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator, f: int) -> np.ndarray:
-    """z such that, with the adversaries' help, a majority still lies beyond the attack."""
-    n = len(honest) + f
-    supporters = n // 2 + 1 - f
-    share = min(max((len(honest) - supporters) / len(honest), 0.5), 1.0 - 1e-9)
-    return honest.mean(axis=0) - size * NormalDist().inv_cdf(share) * honest.std(axis=0)
-
-
 def _spoilt(value: float) -> Callable[..., np.ndarray]:
-    def make(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator, f: int) -> np.ndarray:
+    def make(d: np.ndarray, honest: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarray:
         spoilt = d.copy()
         if spoilt.size:
             spoilt.flat[int(rng.integers(spoilt.size))] = value
@@ -87,12 +78,12 @@ def _spoilt(value: float) -> Callable[..., np.ndarray]:
 
 # name -> (what is sent, default size)
 ATTACKS: dict[str, tuple[Callable[..., np.ndarray], float]] = {
-    "sign-flip": (lambda d, honest, size, rng, f: -size * d, 1.0),
+    "sign-flip": (lambda d, honest, size, rng: -size * d, 1.0),
     "gaussian": (_gaussian, 1.0),
-    "zero": (lambda d, honest, size, rng, f: np.zeros_like(d), 1.0),
-    "scaled": (lambda d, honest, size, rng, f: size * d, 100.0),
-    "alie": (_alie, 1.0),
-    "ipm": (lambda d, honest, size, rng, f: -size * honest.mean(axis=0), 1.0),
+    "zero": (lambda d, honest, size, rng: np.zeros_like(d), 1.0),
+    "scaled": (lambda d, honest, size, rng: size * d, 100.0),
+    "alie": (lambda d, honest, size, rng: honest.mean(axis=0) - size * honest.std(axis=0), 1.5),
+    "ipm": (lambda d, honest, size, rng: -size * honest.mean(axis=0), 1.0),
     "nan": (_spoilt(np.nan), 1.0),
     "inf": (_spoilt(np.inf), 1.0),
 }

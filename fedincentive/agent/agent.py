@@ -58,7 +58,7 @@ class Agent:
         """Whether it wants to see the honest updates of a round before it answers."""
         return self.lies.update is not None and self.lies.update.omniscient
 
-    def respond(self, broadcast: Broadcast, honest: Sequence[Update] = (), adversaries: int = 1) -> Report | None:
+    def respond(self, broadcast: Broadcast, honest: Sequence[Update] = ()) -> Report | None:
         """The report for this broadcast; None when the agent stays away or the run is over."""
         if broadcast.phase == "done":
             return None
@@ -69,7 +69,7 @@ class Agent:
         if broadcast.phase == "contribute":
             report = self._report(view, s=self._choose(view))
         elif broadcast.phase == "train":
-            report = self._train(view, honest, adversaries)
+            report = self._train(view, honest)
         else:
             report = self._report(view, valuation=self._valuation(view))
         return report if self.key is None else sign(report, self.key)
@@ -83,7 +83,7 @@ class Agent:
         view.memory["actual"] = actual
         return actual if self.lies.s is None else self.lies.s(actual, self.site.s_max)
 
-    def _train(self, view: View, honest: Sequence[Update], adversaries: int) -> Report:
+    def _train(self, view: View, honest: Sequence[Update]) -> Report:
         points = self.strategy.deliver(view)
         points = float(round(points)) if self.site.whole else points
         view.update, view.delivered = view.train(points), points
@@ -94,7 +94,7 @@ class Agent:
         valued = view.setting("report_values") and (first or not view.setting("truthful"))
         update, said = view.update, points
         if self.lies.update is not None:
-            update = self.lies.update(update, honest, step=view.broadcast.step, adversaries=adversaries)
+            update = self.lies.update(update, honest, step=view.broadcast.step)
         if self.lies.delivered is not None:
             said = self.lies.delivered(view.broadcast.s[self.name], self.site.s_max)
         value = self._valuation(view) if valued else None

@@ -41,7 +41,7 @@ def table():
 
 @pytest.fixture(scope="session")
 def played():
-    """Plays a game to its end: the center, the outcome, the rounds, and every agent's utility at what it really gave."""
+    """Plays a game to its end: the center, the outcome, the rounds, and each agent's utility at what it really gave."""
 
     def play(game, mechanism, **options):
         center, agents = set_table(game, mechanism, **options)

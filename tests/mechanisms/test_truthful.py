@@ -28,7 +28,7 @@ class Shift(Attack):
     def omniscient(self) -> bool:
         return False
 
-    def __call__(self, update, honest=(), *, step=0, adversaries=1):
+    def __call__(self, update, honest=(), *, step=0):
         return {"w": self.size * update["w"] + np.array(self.shift)}
 
 
