@@ -37,6 +37,20 @@ def multi_krum(updates: Iterable[Any], f: int, m: int | None = None, *, threads:
     array([1.75])
     """
     batch = read(updates)
+    results, _ = kernel.reduce(batch.select(krum_selection(batch, f, m, threads=threads)), threads=threads)
+    return batch.assemble(results)
+
+
+def krum_selection(
+    updates: Iterable[Any] | Batch, f: int, m: int | None = None, *, threads: int | None = None
+) -> list[int]:
+    """Which m clients have the smallest Krum scores, in client order: for callers that average them in their own way.
+
+    >>> import numpy as np
+    >>> krum_selection([np.float64([v]) for v in (50.0, 1.0, 1.5, 2.0, 2.5)], f=1, m=2)
+    [2, 3]
+    """
+    batch = updates if isinstance(updates, Batch) else read(updates)
     n = batch.clients
     check_count("f", f, 0, n)
     if n < 2 * f + 3:
@@ -44,15 +58,14 @@ def multi_krum(updates: Iterable[Any], f: int, m: int | None = None, *, threads:
     m = n - f if m is None else m
     check_count("m", m, 1, n)
     scores = krum_scores(kernel.squared_distances(batch, threads=threads), f)
-    chosen = sorted(np.argsort(scores, kind="stable")[:m])
-    bad = [int(i) for i in chosen if not np.isfinite(scores[i])]
+    chosen = sorted(int(i) for i in np.argsort(scores, kind="stable")[:m])
+    bad = [i for i in chosen if not np.isfinite(scores[i])]
     if bad:
         raise AggregationError(
             f"Only {m - len(bad)} of the {m} clients to choose have finite distances to {n - f - 2} others; "
             f"clients {shorten(bad)} or their neighbours sent NaN, infinities or values too large to square."
         )
-    results, _ = kernel.reduce(batch.select(chosen), threads=threads)
-    return batch.assemble(results)
+    return chosen
 
 
 def krum_scores(distances: np.ndarray, f: int) -> np.ndarray:
@@ -120,7 +133,7 @@ def weiszfeld(batch: Batch, weights: np.ndarray, tolerance: float, iterations: i
 
 
 def is_minimiser(batch: Batch, weights: np.ndarray, client: int, threads: int | None) -> bool:
-    """Whether the others' pull at a client's point, || sum_j w_j (x_j - x_i) / ||x_j - x_i|| ||, is at most its weight."""
+    """Whether the pull of the others at x_i, the length of sum_j w_j (x_j - x_i) / ||x_j - x_i||, is at most its weight."""
     point, _ = kernel.reduce(batch.select([client]), wide=True, threads=threads)
     distances = np.sqrt(kernel.squared_distances(batch, point, threads=threads))
     here = distances == 0

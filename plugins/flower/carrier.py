@@ -1,0 +1,196 @@
+"""Carries messages between the center and the nodes, and knows which node speaks for which agent.
+
+Flower's node ids change when a SuperNode is started again; agents have names. A name passes to another node only when
+its old node is gone, has missed the last round it was asked in, or the newcomer proves with the agent's key who it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from ...agent.identity import enrolment_is_authentic
+from ...errors import ReportRefused, RunError
+from ...messages import Enrol
+from .records import INCENTIVE, MESSAGE_TYPES, read_enrol
+
+log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
+
+# Flower's own exchange asks every 3 seconds, which is most of a scalar round; each poll here is one short request.
+FIRST_POLL, LAST_POLL = 0.05, 1.0
+MEMBERSHIP = 2.0  # seconds between looks for new nodes while waiting for answers
+
+Make = Callable[[int], Message]  # the message of this round for a node
+
+
+class Carrier:
+    """The nodes of one run. Enrolment closes when the first round begins: nodes may change after that, agents not."""
+
+    def __init__(self, grid: Grid, run: str, keys: Mapping[str, bytes] | None = None) -> None:
+        self.grid, self.run, self.keys = grid, run, keys
+        self.enrolled: dict[str, Enrol] = {}
+        self.nodes: dict[str, int] = {}
+        self._closed = False
+        self._greeted: set[int] = set()  # nodes that were asked who they are
+        self._greetings: dict[str, int] = {}  # message id -> node, not answered yet
+        self._claims: dict[str, int] = {}  # a name another node still holds -> the node that wants it
+        self._failures: dict[int, str] = {}  # nodes that could not enrol, and why
+        self._missed: set[str] = set()  # agents that did not answer the last round they were asked in
+        self._looked = 0.0
+
+    def enrol(self, wanted: int, timeout: float) -> list[Enrol]:
+        """Ask every node who it is until `wanted` agents have enrolled and no asked node is still silent."""
+        end, pause = time.monotonic() + timeout, FIRST_POLL
+        while len(self.enrolled) < wanted or self._greetings:
+            self._greet()
+            self._hear()
+            if time.monotonic() > end or self._hopeless():
+                break
+            if len(self.enrolled) < wanted or self._greetings:
+                time.sleep(pause)
+                pause = min(2 * pause, LAST_POLL)
+        if len(self.enrolled) < wanted:
+            who = f" ({', '.join(sorted(self.enrolled))})" if self.enrolled else ""
+            why = "".join(f" Node {node} could not: {reason}" for node, reason in list(self._failures.items())[:3])
+            raise RunError(
+                f"{len(self.enrolled)} of {wanted} agents enrolled{who}; {timeout:g} seconds were given.{why} Start "
+                "the others, raise incentive.join-timeout, or lower incentive.agents."
+            )
+        self._closed = True
+        return [self.enrolled[name] for name in sorted(self.enrolled)]
+
+    def _hopeless(self) -> bool:
+        """Every node failed to enrol: waiting longer only hides what is wrong with the app or its settings."""
+        return bool(self._failures) and not self._greetings and not self.enrolled
+
+    def ask(self, agents: Sequence[str], make: Make, timeout: float) -> Iterator[tuple[str, Message]]:
+        """Send each agent its message and yield (agent, reply) as replies come, until all have answered or time is up.
+
+        An agent that comes back at another node while the round is open is asked again there.
+        """
+        waiting: dict[str, str] = {}  # message id -> agent
+        silent = set(agents)
+        self._send(agents, make, waiting)
+        end, pause = time.monotonic() + timeout, FIRST_POLL
+        while waiting and time.monotonic() < end:
+            for message in self.grid.pull_messages(list(waiting)):
+                agent = waiting.pop(message.metadata.reply_to_message_id, None)
+                if agent is None or agent not in silent:
+                    continue
+                if message.has_error():
+                    log.warning("Agent %s (node %d): %s", agent, self.nodes[agent], _short(message.error.reason))
+                    continue
+                silent.discard(agent)
+                yield agent, message
+            back = self._returned()
+            self._send([agent for agent in back if agent in silent], make, waiting)
+            if waiting and not any(agent in silent for agent in waiting.values()):
+                break
+            if waiting:
+                time.sleep(min(pause, max(0.0, end - time.monotonic())))
+                pause = min(1.5 * pause, LAST_POLL)
+        self._missed = (self._missed - set(agents)) | silent
+
+    def _send(self, agents: Sequence[str], make: Make, waiting: dict[str, str]) -> None:
+        messages = {agent: make(self.nodes[agent]) for agent in agents}
+        sent = set(self.grid.push_messages(list(messages.values()))) if messages else set()
+        for agent, message in messages.items():
+            if message.metadata.message_id in sent:
+                waiting[message.metadata.message_id] = agent
+            else:
+                log.warning("Agent %s: node %d takes no messages; it is absent.", agent, message.metadata.dst_node_id)
+
+    # Who is behind which node
+
+    def _returned(self) -> list[str]:
+        """The agents that were given a new node just now."""
+        if time.monotonic() - self._looked < MEMBERSHIP:
+            return []
+        self._looked = time.monotonic()
+        before = dict(self.nodes)
+        self._greet()
+        self._hear()
+        self._settle_claims()
+        return [agent for agent, node in self.nodes.items() if before.get(agent) != node]
+
+    def _greet(self) -> None:
+        """Ask the nodes that are new who they are."""
+        new = [node for node in self.grid.get_node_ids() if node not in self._greeted]
+        messages = [
+            Message(
+                RecordDict({INCENTIVE: ConfigRecord({"run": self.run, "phase": "enrol"})}),
+                dst_node_id=node,
+                message_type=MESSAGE_TYPES["enrol"],
+            )
+            for node in new
+        ]
+        sent = set(self.grid.push_messages(messages)) if messages else set()
+        for node, message in zip(new, messages, strict=True):
+            if message.metadata.message_id in sent:
+                self._greeted.add(node)
+                self._greetings[message.metadata.message_id] = node
+
+    def _hear(self) -> None:
+        if not self._greetings:
+            return
+        for message in self.grid.pull_messages(list(self._greetings)):
+            node = self._greetings.pop(message.metadata.reply_to_message_id, None)
+            if node is None:
+                continue
+            try:
+                if message.has_error():
+                    raise ReportRefused(_short(message.error.reason))
+                self._claim(node, *read_enrol(message.content, f"node {node}"))
+            except ReportRefused as refusal:
+                self._failures[node] = str(refusal)
+                log.warning("Node %d did not enrol: %s", node, refusal)
+
+    def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
+        name = enrol.agent
+        key = None if self.keys is None else self.keys.get(name)
+        if self.keys is not None and (key is None or not enrolment_is_authentic(self.run, enrol, signature, key)):
+            raise ReportRefused(
+                f"Node {node} enrols as agent {name!r} without that agent's key: give the node its key-file."
+            )
+        if name not in self.enrolled:
+            if self._closed:
+                raise ReportRefused(
+                    f"Node {node} enrols as agent {name!r} after run {self.run!r} has begun with "
+                    f"{', '.join(sorted(self.enrolled))}: it may take part in the next run."
+                )
+            self.enrolled[name], self.nodes[name] = enrol, node
+        elif key is not None:
+            self._move(name, node)
+        else:
+            self._claims[name] = node
+            self._settle_claims()
+            if name in self._claims:
+                log.warning(
+                    "Node %d claims to be agent %s, who is at node %d: it has to wait.", node, name, self.nodes[name]
+                )
+
+    def _settle_claims(self) -> None:
+        if not self._claims:
+            return
+        online = set(self.grid.get_node_ids())
+        for name, node in list(self._claims.items()):
+            if node not in online:
+                del self._claims[name]
+            elif self.nodes[name] not in online or name in self._missed:
+                del self._claims[name]
+                self._move(name, node)
+
+    def _move(self, name: str, node: int) -> None:
+        log.info("Agent %s is back: node %d instead of %d.", name, node, self.nodes[name])
+        self.nodes[name] = node
+        self._missed.discard(name)
+
+
+def _short(reason: str | None) -> str:
+    """The last line of a traceback: what went wrong, not where in Flower."""
+    lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

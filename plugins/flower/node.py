@@ -1,0 +1,71 @@
+"""What a node knows of itself: the stable name, the key and the cost of its agent, from its node-config.
+
+flower-supernode ... --node-config 'agent="hospital-a" cost=0.2 key-file="a.key" partition-id=0 num-partitions=2'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+
+from ...errors import SettingError
+from ...mechanisms import Settings
+from .settings import HostSettings
+
+Number = float | Mapping[str, float] | Callable[[Context], float] | None
+
+
+def agent_name(context: Context) -> str:
+    """The node's stable name: `agent` of its node-config, else agent-<partition-id>, padded so that names sort."""
+    name = node_setting(context, "agent", str)
+    if name:
+        return name
+    index, count = (node_setting(context, key, int) for key in ("partition-id", "num-partitions"))
+    if index is None or count is None:
+        raise SettingError(
+            f"Node {context.node_id} has no stable name: start it with --node-config 'agent=\"hospital-a\" ...', or "
+            "with partition-id and num-partitions. Node ids change when a node is started again."
+        )
+    return f"agent-{index:0{len(str(count - 1))}d}"
+
+
+def node_setting(context: Context, key: str, kind: type) -> Any:
+    value = context.node_config.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+        raise SettingError(f"node-config {key} is {value!r}: a {kind.__name__} is needed.")
+    return value
+
+
+def agent_key(context: Context) -> bytes | None:
+    """The agent's own secret, from the file that `key-file` of the node-config names."""
+    path = node_setting(context, "key-file", str)
+    if path is None:
+        return None
+    try:
+        secret = Path(path).read_text().strip()
+    except OSError as error:
+        raise SettingError(f"node-config key-file: {path} cannot be read ({error}).") from error
+    if len(secret) < 16:
+        raise SettingError(f"node-config key-file: the secret in {path} needs 16 or more characters.")
+    return secret.encode()
+
+
+def named(strategy: str | Mapping[str, str], agent: str) -> str:
+    return strategy if isinstance(strategy, str) else strategy.get(agent, HostSettings().strategy)  # type: ignore[return-value]
+
+
+def cost_of(cost: Number, context: Context, settings: Settings, agent: str) -> float:
+    """What a point costs this agent: told in code, by the node, or by the run config, in this order."""
+    if callable(cost):
+        return float(cost(context))
+    if isinstance(cost, Mapping):
+        if agent not in cost:
+            raise SettingError(f"strategic(cost=...) has no number for agent {agent!r}; known: {', '.join(cost)}.")
+        return float(cost[agent])
+    if cost is not None:
+        return float(cost)
+    own = node_setting(context, "cost", (int, float))  # type: ignore[arg-type]
+    return settings.cost_of(agent) if own is None else float(own)

@@ -1,0 +1,175 @@
+"""Between the core's messages and Flower's records.
+
+    arrays      ArrayRecord     w out, d_i back; absent in contribute rounds
+    config      ConfigRecord    the user's own, untouched
+    metrics     MetricRecord    the user's own, untouched
+    incentive   ConfigRecord    everything else of a Broadcast or Report
+
+Nothing is pickled. What a node sends is checked before it is used; anything odd is a ReportRefused naming the agent.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from ...errors import ReportRefused
+from ...messages import Broadcast, Enrol, Phase, Report, Update
+
+INCENTIVE = "incentive"
+METRICS = "metrics"
+# How each phase travels: scalars as queries, the model as Flower's own train and evaluate messages
+MESSAGE_TYPES = {"enrol": "query.enrol", "contribute": "query.contribute", "train": "train", "value": "evaluate"}
+
+
+def to_arrays(record: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    """The arrays of a record, as views of its bytes: nothing is copied."""
+    return {name: view(array) for name, array in record.items()}
+
+
+def view(array: Array) -> np.ndarray:
+    """A read-only view of an array in NumPy's .npy format, which is what Flower stores."""
+    if array.stype != "numpy.ndarray":
+        raise TypeError(f"an array serialised as {array.stype!r}: only 'numpy.ndarray' is known")
+    head = io.BytesIO(array.data)
+    version = np.lib.format.read_magic(head)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read_header(head)
+    if dtype.hasobject:
+        raise TypeError("an array of Python objects")
+    count = int(np.prod(shape, dtype=np.int64))
+    flat = np.frombuffer(array.data, dtype, count, head.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def to_record(w: Update) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in w.items()})
+
+
+# What the center sends
+
+
+def broadcast_record(broadcast: Broadcast) -> ConfigRecord:
+    """All of a Broadcast but the model."""
+    return ConfigRecord(
+        {
+            "run": broadcast.run,
+            "round": broadcast.round,
+            "step": broadcast.step,
+            "phase": broadcast.phase,
+            "agents": list(broadcast.s),
+            "s": [float(points) for points in broadcast.s.values()],
+            "settings": json.dumps(dict(broadcast.settings)),
+        }
+    )
+
+
+def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
+    return Broadcast(
+        record["run"],
+        record["round"],
+        record["step"],
+        record["phase"],
+        w,
+        dict(zip(record["agents"], record["s"], strict=True)),
+        json.loads(record["settings"]),
+    )
+
+
+# What an agent sends
+
+
+def report_content(
+    report: Report | None, agent: str, arrays: ArrayRecord | None, arrays_key: str, metrics: Mapping[str, Any]
+) -> RecordDict:
+    """A report as the content of a reply; None (the agent stays away) is a reply that says only that."""
+    if report is None:
+        return RecordDict({INCENTIVE: ConfigRecord({"agent": agent, "away": True})})
+    fields = {"run": report.run, "round": report.round, "phase": report.phase, "agent": report.agent}
+    numbers = {"s": report.s, "delivered": report.delivered, "valuation": report.valuation}
+    fields |= {name: float(value) for name, value in numbers.items() if value is not None}
+    if report.signature is not None:
+        fields["signature"] = report.signature
+    content = RecordDict({INCENTIVE: ConfigRecord(cast(Any, fields))})
+    if arrays is not None:
+        content[arrays_key] = arrays
+    if metrics:
+        content[METRICS] = MetricRecord(dict(metrics))
+    return content
+
+
+def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | None:
+    """The report of the node that enrolled as `agent`; None when it stays away."""
+    record = incentive(content, agent)
+    if record.get("agent") != agent:
+        raise ReportRefused(
+            f"The node of agent {agent!r} sends a report in the name of {record.get('agent')!r}: it may only speak for "
+            "itself."
+        )
+    if record.get("away") is True:
+        return None
+    numbers = {name: _number(record, name, agent) for name in ("s", "delivered", "valuation")}
+    signature = _typed(record, "signature", str, agent) if "signature" in record else None
+    update = _update(content, agent, arrays_key)
+    return Report(
+        _typed(record, "run", str, agent),
+        _typed(record, "round", int, agent),
+        cast(Phase, _typed(record, "phase", str, agent)),
+        agent,
+        update=update,
+        signature=signature,
+        **numbers,
+    )
+
+
+def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
+    fields: dict[str, Any] = {"agent": enrol.agent, "s_max": float(enrol.s_max), "s0": float(enrol.s0)}
+    if enrol.commitment is not None:
+        fields["commitment"] = enrol.commitment
+    if signature is not None:
+        fields["signature"] = signature
+    return RecordDict({INCENTIVE: ConfigRecord(fields)})
+
+
+def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
+    """The enrolment and its signature; `sender` names the node in errors."""
+    record = incentive(content, sender)
+    texts = {key: _typed(record, key, str, sender) for key in ("commitment", "signature") if key in record}
+    agent = _typed(record, "agent", str, sender)
+    s_max, s0 = (_typed(record, key, float, sender) for key in ("s_max", "s0"))
+    return Enrol(agent, s_max, s0, texts.get("commitment")), texts.get("signature")
+
+
+def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:
+    record = content.config_records.get(INCENTIVE)
+    if record is None:
+        raise ReportRefused(
+            f"{sender!r} answers like an ordinary ClientApp: wrap its app with fedincentive.plugins.flower.strategic()."
+        )
+    return record
+
+
+def _typed(record: Mapping[str, Any], key: str, kind: type, sender: str) -> Any:
+    value = record.get(key)
+    if type(value) is not kind:
+        raise ReportRefused(f"{sender!r} sends {key} = {value!r}: a {kind.__name__} is needed.")
+    return value
+
+
+def _number(record: Mapping[str, Any], key: str, sender: str) -> float | None:
+    return _typed(record, key, float, sender) if key in record else None
+
+
+def _update(content: RecordDict, agent: str, arrays_key: str) -> Update | None:
+    record = content.array_records.get(arrays_key)
+    if record is None:
+        return None
+    try:
+        return to_arrays(record)
+    except (TypeError, ValueError, EOFError, MemoryError) as error:
+        raise ReportRefused(f"Agent {agent!r} sends arrays that cannot be read: {error}.") from None

@@ -1,0 +1,323 @@
+"""The center's side in Flower: a Strategy whose rounds are the mechanism's."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result
+
+from ... import ledger, mechanisms
+from ...agent import read_keys
+from ...center import Center, Outcome
+from ...errors import ReportRefused, RunError, SettingError
+from ...ledger import Ledger
+from ...mechanisms import Oracles, Settings
+from ...messages import RoundResult
+from .carrier import Carrier
+from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
+from .settings import HostSettings, read
+
+log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
+
+MetricsOf = Callable[[list[RecordDict], str], MetricRecord]
+
+
+class IncentiveStrategy(FedAvg):
+    """Plays a mechanism in place of FedAvg: scalar rounds are queries without arrays, training and valuations are
+    Flower's train and evaluate messages. Agents are sampled with `incentive.sampled`, not with Flower's fractions.
+
+    `ledger` is an open ledger or where it is; what is not given is read from the settings. `buffers` names the arrays
+    that are not parameters (BatchNorm statistics). After `start`, `outcome` says how the run ended and `rounds` how
+    each round did, scalar rounds included.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        host: HostSettings = HostSettings(),  # noqa: B008
+        *,
+        ledger: Ledger | str | Path | None = None,
+        buffers: Collection[str] = (),
+        oracles: Oracles = Oracles(),  # noqa: B008
+        weighted_by_key: str = "num-examples",
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        train_metrics_aggr_fn: MetricsOf | None = None,
+        evaluate_metrics_aggr_fn: MetricsOf | None = None,
+    ) -> None:
+        super().__init__(
+            min_train_nodes=host.agents,
+            min_evaluate_nodes=host.agents,
+            min_available_nodes=host.agents,
+            weighted_by_key=weighted_by_key,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            train_metrics_aggr_fn=train_metrics_aggr_fn,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+        self.settings, self.host = settings, host
+        self.buffers, self.oracles = buffers, oracles
+        self.outcome: Outcome | None = None
+        self.rounds: list[RoundResult] = []
+        self._ledger = ledger
+        self._center: Center | None = None
+        self._carrier: Carrier | None = None
+        self._asking: dict[int, str] = {}  # node -> agent of the round that is open
+
+    @classmethod
+    def from_context(cls, context: Context, **options: Any) -> IncentiveStrategy:
+        """The strategy that the run config describes. Flower's run id names the run unless `incentive.run` does."""
+        settings, host = read(context.run_config, run=f"flower-{context.run_id}")
+        return cls(settings, host, **options)
+
+    @property
+    def center(self) -> Center:
+        if self._center is None:
+            raise RunError(f"{type(self).__name__} has no center yet: it is made when start() has enrolled the agents.")
+        return self._center
+
+    @property
+    def carrier(self) -> Carrier:
+        if self._carrier is None:
+            raise RunError(f"{type(self).__name__} knows no nodes yet: it meets them in start().")
+        return self._carrier
+
+    def summary(self) -> None:
+        """Log the settings of the run."""
+        s = self.settings
+        log.info(
+            "Mechanism %s: run %s, %d training rounds, beta %s, gamma %g", s.mechanism, s.run, s.rounds, s.beta, s.gamma
+        )
+        log.info("At least %d agents; a round waits %g seconds for them", self.host.agents, self.host.round_timeout)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Enrol the agents and play the run to its end; `num_rounds` and `timeout`, if given, replace the settings'."""
+        begun = time.monotonic()
+        if num_rounds is not None:
+            self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
+        wait = self.host.round_timeout if timeout is None else timeout
+        self.summary()
+        book, own = self._open_ledger()
+        try:
+            self._begin(grid, initial_arrays, book)
+            result = Result(arrays=initial_arrays)
+            configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+            self._evaluate_centrally(evaluate_fn, 0, result)
+            while not self.center.done:
+                self._play_round(grid, wait, configs, evaluate_fn, result)
+        finally:
+            if own:
+                book.close()
+        self.outcome = self.center.outcome
+        assert self.outcome is not None
+        result.arrays = to_record(self.center.w)
+        _log_outcome(self.outcome, self.settings.minor, time.monotonic() - begun)
+        return result
+
+    def _play_round(self, grid: Grid, wait: float, configs: Any, evaluate_fn: Any, result: Result) -> None:
+        broadcast = self.center.broadcast()
+        step = broadcast.step + 1  # Flower counts from 1
+        if broadcast.phase == "contribute":
+            replies = self._exchange(self._messages(RecordDict(), "contribute"), wait)
+            self._close(replies)
+        elif broadcast.phase == "train":
+            messages = self.configure_train(step, to_record(self.center.w), configs[0], grid)
+            arrays, metrics = self.aggregate_train(step, self._exchange(messages, wait))
+            if arrays is not None and metrics is not None:
+                result.train_metrics_clientapp[step] = metrics
+                self._evaluate_centrally(evaluate_fn, step, result)
+        else:
+            messages = self.configure_evaluate(step, to_record(self.center.w), configs[1], grid)
+            found = self.aggregate_evaluate(step, self._exchange(messages, wait))
+            if found is not None:
+                result.evaluate_metrics_clientapp[broadcast.step + 1] = found
+
+    # Flower's four methods: what is sent, and what is made of the replies
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The model to the agents that are asked in this training round."""
+        return self._messages(self._content(server_round, arrays, config), "train")
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close the training round: the next model, the agents' own metrics, and the round's."""
+        found, contents = self._close(replies)
+        if found.repeated:
+            return None, None
+        own = self._metrics(contents, self.train_metrics_aggr_fn)
+        return to_record(self.center.w), MetricRecord({**own, **self._numbers(found)})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The model to the agents, for their valuations."""
+        return self._messages(self._content(server_round, arrays, config), "value")
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Close the value exchange."""
+        found, contents = self._close(replies)
+        if found.repeated:
+            return None
+        return MetricRecord({**self._metrics(contents, self.evaluate_metrics_aggr_fn), **self._numbers(found)})
+
+    # One round
+
+    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        told = ConfigRecord({**config, "server-round": server_round})
+        return RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: told})
+
+    def _messages(self, content: RecordDict, phase: str) -> list[Message]:
+        content[INCENTIVE] = broadcast_record(self.center.broadcast())
+        kind, nodes = MESSAGE_TYPES[phase], self.carrier.nodes
+        self._asking = {nodes[agent]: agent for agent in self.center.missing}
+        return [Message(content, dst_node_id=node, message_type=kind) for node in self._asking]
+
+    def _exchange(self, messages: Iterable[Message], wait: float) -> Iterator[Message]:
+        """Replies as they come; an agent that comes back at another node is asked there."""
+        first = {message.metadata.dst_node_id: message for message in messages}
+        agents = {self._asking[node]: message for node, message in first.items()}
+        any_message = next(iter(first.values()))
+
+        def make(node: int) -> Message:
+            known = first.pop(node, None)
+            kind = any_message.metadata.message_type
+            return known or Message(any_message.content, dst_node_id=node, message_type=kind)
+
+        for agent, reply in self.carrier.ask(list(agents), make, wait):
+            self._asking[reply.metadata.src_node_id] = agent
+            yield reply
+
+    def _close(self, replies: Iterable[Message]) -> tuple[RoundResult, list[RecordDict]]:
+        """Submit every reply as its agent's report and end the round."""
+        contents = {}
+        for reply in replies:
+            agent = self._asking.get(reply.metadata.src_node_id)
+            if agent is None or reply.has_error():
+                continue
+            try:
+                report = read_report(reply.content, agent, self.arrayrecord_key)
+                if report is not None and self.center.submit(report):
+                    contents[agent] = reply.content
+            except ReportRefused as refusal:
+                log.warning("%s", refusal)
+        found = self.center.close()
+        self.rounds.append(found)
+        _log_round(found)
+        return found, [contents[agent] for agent in sorted(contents)]
+
+    def _metrics(self, contents: list[RecordDict], average: MetricsOf) -> dict[str, Any]:
+        """The agents' own metrics, where all that answered sent the same ones with a weight."""
+        own = [RecordDict(dict(content.metric_records)) for content in contents if len(content.metric_records) == 1]
+        keys = [set(next(iter(content.metric_records.values()))) for content in own]
+        if not own or any(k != keys[0] for k in keys) or self.weighted_by_key not in keys[0]:
+            return {}
+        if not any(next(iter(content.metric_records.values()))[self.weighted_by_key] for content in own):
+            return {}
+        return dict(average(own, self.weighted_by_key))
+
+    def _numbers(self, found: RoundResult) -> dict[str, Any]:
+        """The round's own numbers, agents in name order."""
+        minor = self.settings.minor
+        return {
+            **{f"incentive.{name}": float(value) for name, value in found.metrics.items()},
+            "incentive.s": [float(points) for points in found.s.values()],
+            "incentive.payments": [found.payments.get(agent, 0) / minor for agent in found.s],
+        }
+
+    def _evaluate_centrally(self, evaluate_fn: Any, step: int, result: Result) -> None:
+        found = None if evaluate_fn is None else evaluate_fn(step, to_record(self.center.w))
+        if found is not None:
+            log.info("Evaluation of the model after %d rounds at the server: %s", step, dict(found))
+            result.evaluate_metrics_serverapp[step] = found
+
+    # The start
+
+    def _begin(self, grid: Grid, initial_arrays: ArrayRecord, book: Ledger) -> None:
+        keys = None if self.settings.keys is None else read_keys(self.settings.keys)
+        self._carrier = Carrier(grid, self.settings.run, keys)
+        enrolled = self.carrier.enrol(self.host.agents, self.host.join_timeout)
+        log.info("%d agents enrolled: %s", len(enrolled), ", ".join(enrol.agent for enrol in enrolled))
+        self._center = Center.open(
+            self.settings,
+            mechanisms.get(self.settings.mechanism, self.settings),
+            enrolled,
+            to_arrays(initial_arrays),
+            book,
+            Path(self.settings.state) if self.settings.state else self.directory / "state",
+            keys=keys,
+            buffers=self.buffers,
+            oracles=self.oracles,
+        )
+
+    @property
+    def directory(self) -> Path:
+        """Where the run's ledger and state are unless the settings say otherwise."""
+        run = self.settings.run
+        if run in (".", "..") or any(c in run for c in "/\\\0"):
+            raise SettingError(f"incentive.run is {run!r}, which cannot name a folder: use letters, digits, hyphens.")
+        return Path(self.host.output).expanduser().resolve() / run
+
+    def _open_ledger(self) -> tuple[Ledger, bool]:
+        """The ledger, and whether it is ours to close."""
+        if isinstance(self._ledger, Ledger):
+            return self._ledger, False
+        target = self._ledger or self.settings.ledger
+        if target is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            target = self.directory / "ledger.sqlite"
+        book = ledger.open(target, minor=self.settings.minor)
+        log.info("Ledger: %s", book.address)
+        return book, True
+
+
+def _log_round(found: RoundResult) -> None:
+    if found.repeated:
+        log.warning("Round %d (%s) is asked again; absent: %s", found.round, found.phase, ", ".join(found.absent))
+        return
+    welfare = f", welfare {found.metrics['welfare']:.6g}" if "welfare" in found.metrics else ""
+    absent = f", absent {', '.join(found.absent)}" if found.absent else ""
+    head = f", ledger {found.head[:16]}" if found.head else ""
+    log.info(
+        "Round %d (%s): contributions %.6g%s%s%s",
+        found.round,
+        found.phase,
+        sum(found.s.values()),
+        welfare,
+        absent,
+        head,
+    )
+
+
+def _log_outcome(outcome: Outcome, minor: int, seconds: float) -> None:
+    log.info(
+        "Run %s (%s) ended: %s, in %.1f seconds. %s",
+        outcome.run,
+        outcome.mechanism,
+        outcome.status,
+        seconds,
+        outcome.advice,
+    )
+    for agent, points in outcome.s.items():
+        log.info(
+            "  %s: %g of %g points, payment %.6f", agent, points, outcome.s_max[agent], outcome.payments[agent] / minor
+        )
+    log.info("Ledger head %s", outcome.head)
