@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "../core/half.hpp"
 #include "../core/sorting.hpp"
 #include "../core/types.hpp"
@@ -14,100 +18,11 @@ namespace fedincentive {
 namespace FEDINCENTIVE_ISA {
 namespace {
 
-constexpr int kVector = FEDINCENTIVE_VECTOR_BYTES;
+#include "vectors.inl"
+
 constexpr int kTileBytes = 256;
-constexpr int kMaxTile = 64;  // values of a tile: 64 lanes of float or 32 of double
-
-typedef float Floats __attribute__((vector_size(kVector)));
-typedef float HalfFloats __attribute__((vector_size(kVector / 2)));
-typedef double Doubles __attribute__((vector_size(kVector)));
-typedef uint32_t Words __attribute__((vector_size(kVector)));
-typedef uint16_t HalfWords __attribute__((vector_size(kVector / 2)));
-typedef int32_t IntMask __attribute__((vector_size(kVector)));
-typedef int64_t LongMask __attribute__((vector_size(kVector)));
-
-template <class V, class T>
-inline V load(const T* from) {
-  V value;
-  std::memcpy(&value, from, sizeof(V));
-  return value;
-}
-
-template <class V, class T>
-inline void store(T* to, V value) {
-  std::memcpy(to, &value, sizeof(V));
-}
-
-// A comparator is an exchange: both values survive, signed zeros included.
-template <class V>
-inline V lower(V a, V b) {
-  return a < b ? a : b;
-}
-template <class V>
-inline V upper(V a, V b) {
-  return a < b ? b : a;
-}
-template <class V>
-inline void exchange(V& a, V& b) {
-  const V low = lower(a, b);
-  b = upper(a, b);
-  a = low;
-}
-
-struct Float32 {
-  using Item = float;
-  using Lane = float;
-  using Vector = Floats;
-  using Mask = IntMask;
-  using Count = int32_t;
-  static Vector read(const Item* from) { return load<Vector>(from); }
-  static void write(Item* to, double value) { *to = static_cast<float>(value); }
-};
-
-struct Float64 {
-  using Item = double;
-  using Lane = double;
-  using Vector = Doubles;
-  using Mask = LongMask;
-  using Count = int64_t;
-  static Vector read(const Item* from) { return load<Vector>(from); }
-  static void write(Item* to, double value) { *to = value; }
-};
-
-struct BFloat16 {
-  using Item = uint16_t;
-  using Lane = float;
-  using Vector = Floats;
-  using Mask = IntMask;
-  using Count = int32_t;
-  static Vector read(const Item* from) {
-    const Words words = __builtin_convertvector(load<HalfWords>(from), Words) << 16;
-    return reinterpret_cast<Floats>(words);
-  }
-  static void write(Item* to, double value) { *to = narrow_bfloat16(value); }
-};
-
-struct Float16 {
-  using Item = uint16_t;
-  using Lane = float;
-  using Vector = Floats;
-  using Mask = IntMask;
-  using Count = int32_t;
-  static Vector read(const Item* from) {  // widen_float16 of half.hpp, all lanes at once
-    const Words half = __builtin_convertvector(load<HalfWords>(from), Words);
-    const Words exponent_mask = Words{} + (0x7c00u << 13);
-    Words bits = (half & 0x7fffu) << 13;
-    const Words exponent = bits & exponent_mask;
-    bits += (127u - 15u) << 23;
-    bits += reinterpret_cast<Words>(exponent == exponent_mask) & ((128u - 16u) << 23);
-    const Floats magic = reinterpret_cast<Floats>(Words{} + (113u << 23));
-    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(bits + (1u << 23)) - magic);
-    const Words is_subnormal = reinterpret_cast<Words>(exponent == 0u);
-    bits = (is_subnormal & subnormal) | (~is_subnormal & bits);
-    return reinterpret_cast<Floats>(bits | ((half & 0x8000u) << 16));
-  }
-  static void write(Item* to, double value) { *to = narrow_float16(value); }
-};
+constexpr int kSpan = 512;  // values of a client read at a time where nothing is sorted
+constexpr int kGroup = 4;   // clients added up at a time there
 
 template <class E>
 constexpr int kLanes = kVector / sizeof(typename E::Lane);
@@ -118,85 +33,64 @@ constexpr int kTile = kTileBytes / sizeof(typename E::Lane);
 template <class E>
 inline typename E::Vector read_ordered(const typename E::Item* from) {
   const typename E::Vector infinity = typename E::Vector{} + static_cast<typename E::Lane>(__builtin_inf());
-  return lower(E::read(from), infinity);
+  return smaller(E::read(from), infinity);
 }
 
-// sums[0..lanes) += factor * values, in float64.
-inline void add_lanes(double* sums, Floats values) {
-  HalfFloats half[2];
-  std::memcpy(half, &values, sizeof values);
-  constexpr int lanes = kVector / 8;
-  store(sums, load<Doubles>(sums) + __builtin_convertvector(half[0], Doubles));
-  store(sums + lanes, load<Doubles>(sums + lanes) + __builtin_convertvector(half[1], Doubles));
-}
-inline void add_lanes(double* sums, Doubles values) { store(sums, load<Doubles>(sums) + values); }
-inline void add_lanes(double* sums, Floats values, double factor) {
-  HalfFloats half[2];
-  std::memcpy(half, &values, sizeof values);
-  constexpr int lanes = kVector / 8;
-  store(sums, load<Doubles>(sums) + __builtin_convertvector(half[0], Doubles) * factor);
-  store(sums + lanes, load<Doubles>(sums + lanes) + __builtin_convertvector(half[1], Doubles) * factor);
-}
-inline void add_lanes(double* sums, Doubles values, double factor) {
-  store(sums, load<Doubles>(sums) + values * factor);
+// sums[0..lanes) += factor * values
+template <class V>
+inline void add_lanes(double* sums, V values, double factor) {
+  for (int part = 0; part < static_cast<int>(sizeof(float)) * 2 / static_cast<int>(sizeof(values[0])); ++part) {
+    double* to = sums + part * (kVector / 8);
+    store(to, load<Doubles>(to) + widen_part(values, part) * factor);
+  }
 }
 
-// The pieces of scratch memory, all aligned to 64 bytes.
+// The pieces of scratch memory; scratch_bytes() of reduce.cpp counts them. All are aligned to 64 bytes.
 struct Scratch {
+  unsigned char* staging;  // rows for tails and strided clients: kGroup of kSpan values, or kMaxBlock of a tile
+  double* sums;            // kSpan
+  double* weights;         // kSpan
+  unsigned char *low, *high, *counts;  // rows of a tile: 1, 1, 5
   unsigned char* wires;
-  unsigned char* staging;  // kMaxBlock rows for tails and strided clients
-  double* sums;
-  double* weights;
-  unsigned char *low, *high, *counts;
 };
 
 inline Scratch divide(const TileJob& job) {
-  constexpr int64_t row = kMaxTile * 8;
-  unsigned char* at = job.scratch;
   Scratch scratch;
-  scratch.staging = at;
-  scratch.sums = reinterpret_cast<double*>(at + kMaxBlock * row);
-  scratch.weights = scratch.sums + kMaxTile;
-  scratch.low = at + (kMaxBlock + 2) * row;
-  scratch.high = scratch.low + row;
-  scratch.counts = scratch.high + row;  // five rows
-  scratch.wires = scratch.counts + 5 * row;
+  scratch.staging = job.scratch;
+  scratch.sums = reinterpret_cast<double*>(scratch.staging + kGroup * kSpan * 8);
+  scratch.weights = scratch.sums + kSpan;
+  scratch.low = reinterpret_cast<unsigned char*>(scratch.weights + kSpan);
+  scratch.high = scratch.low + kTileBytes;
+  scratch.counts = scratch.high + kTileBytes;
+  scratch.wires = scratch.counts + 5 * kTileBytes;
   return scratch;
 }
 
-// Where `count` values of a client from `begin` on can be read as a full tile.
+// Where `count` values of a client from `begin` on can be read as if they were `full`.
 template <class E>
 inline const typename E::Item* source(const TileJob& job, const Scratch& scratch, int64_t client, int64_t begin,
-                                      int64_t count, int slot) {
+                                      int64_t count, int64_t full, int slot) {
   using Item = typename E::Item;
   const Item* base = static_cast<const Item*>(job.segment.pointers[client]);
   const Layout* layout = job.segment.layouts ? job.segment.layouts[client] : nullptr;
-  if (!layout && count == kTile<E>) return base + begin;
-  Item* to = reinterpret_cast<Item*>(scratch.staging + slot * kMaxTile * 8);
-  std::memset(static_cast<void*>(to), 0, kTile<E> * sizeof(Item));
+  if (!layout && count == full) return base + begin;
+  Item* to = reinterpret_cast<Item*>(scratch.staging) + slot * full;
   if (layout)
     gather(base, *layout, sizeof(Item), begin, count, to);
   else
-    std::memcpy(to, base + begin, static_cast<size_t>(count) * sizeof(Item));
+    std::memcpy(static_cast<void*>(to), base + begin, static_cast<size_t>(count) * sizeof(Item));
+  std::memset(static_cast<void*>(to + count), 0, static_cast<size_t>(full - count) * sizeof(Item));
   return to;
-}
-
-template <class E>
-inline void prefetch_next(const typename E::Item* at) {
-  constexpr int bytes = kTile<E> * sizeof(typename E::Item);
-  const char* next = reinterpret_cast<const char*>(at) + bytes;
-  for (int line = 0; line < bytes; line += 64) __builtin_prefetch(next + line);
 }
 
 template <class E, int N>
 void load_sorted(const typename E::Item* const* from, typename E::Lane* to) {
   using Vector = typename E::Vector;
   using Network = SortingNetwork<N>;
-  for (int i = 0; i < N; ++i) prefetch_next<E>(from[i]);
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
     Vector values[N];
     for (int i = 0; i < N; ++i) values[i] = read_ordered<E>(from[i] + t);
-#pragma GCC unroll 32
+#pragma GCC unroll 64
     for (int c = 0; c < Network::count; ++c) exchange(values[Network::pairs[c][0]], values[Network::pairs[c][1]]);
     for (int i = 0; i < N; ++i) store(to + i * kTile<E> + t, values[i]);
   }
@@ -206,10 +100,12 @@ template <class E>
 void load_block(const TileJob& job, const Scratch& scratch, const Step& step, int64_t begin, int64_t count) {
   using Loader = void (*)(const typename E::Item* const*, typename E::Lane*);
   static constexpr Loader loaders[] = {load_sorted<E, 1>, load_sorted<E, 2>, load_sorted<E, 3>, load_sorted<E, 4>,
-                                       load_sorted<E, 5>, load_sorted<E, 6>, load_sorted<E, 7>, load_sorted<E, 8>};
+                                       load_sorted<E, 5>, load_sorted<E, 6>, load_sorted<E, 7>, load_sorted<E, 8>,
+load_sorted<E, 9>, load_sorted<E, 10>, load_sorted<E, 11>, load_sorted<E, 12>,
+load_sorted<E, 13>, load_sorted<E, 14>, load_sorted<E, 15>, load_sorted<E, 16>};
   const typename E::Item* from[kMaxBlock];
   for (uint32_t i = 0; i < step.count; ++i)
-    from[i] = source<E>(job, scratch, step.begin + i, begin, count, static_cast<int>(i));
+    from[i] = source<E>(job, scratch, step.begin + i, begin, count, kTile<E>, static_cast<int>(i));
   loaders[step.count - 1](from, reinterpret_cast<typename E::Lane*>(scratch.wires) + step.wire * kTile<E>);
 }
 
@@ -229,12 +125,18 @@ void compare_pairs(typename E::Lane* wires, const Pair* pairs, uint32_t count) {
   }
 }
 
+// Eight running sums stay in registers while all kept wires pass by.
 template <class E>
 void add_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t count, double* sums) {
-  using Vector = typename E::Vector;
-  for (uint32_t w = 0; w < count; ++w) {
-    const typename E::Lane* from = wires + kept[w] * kTile<E>;
-    for (int t = 0; t < kTile<E>; t += kLanes<E>) add_lanes(sums + t, load<Vector>(from + t));
+  constexpr int lanes = kVector / 8, block = kTile<E> < 8 * lanes ? kTile<E> : 8 * lanes;
+  for (int t = 0; t < kTile<E>; t += block) {
+    Doubles totals[block / lanes];
+    for (int v = 0; v < block / lanes; ++v) totals[v] = load<Doubles>(sums + t + v * lanes);
+    for (uint32_t w = 0; w < count; ++w) {
+      const typename E::Lane* from = wires + kept[w] * kTile<E> + t;
+      for (int v = 0; v < block / lanes; ++v) totals[v] += load_wide(from + v * lanes);
+    }
+    for (int v = 0; v < block / lanes; ++v) store(sums + t + v * lanes, totals[v]);
   }
 }
 
@@ -246,8 +148,8 @@ void bound_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t co
     const typename E::Lane* from = wires + kept[w] * kTile<E>;
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const Vector value = load<Vector>(from + t);
-      store(low + t, lower(value, load<Vector>(low + t)));
-      store(high + t, upper(load<Vector>(high + t), value));
+      store(low + t, smaller(value, load<Vector>(low + t)));
+      store(high + t, larger(load<Vector>(high + t), value));
     }
   }
 }
@@ -295,7 +197,7 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
   run_plan<E>(job, scratch, begin, count,
               [&](const uint32_t* kept, uint32_t number) { bound_kept<E>(wires, kept, number, low, high); });
   for (int64_t client = 0; client < job.clients; ++client) {
-    const auto* from = source<E>(job, scratch, client, begin, count, 0);
+    const auto* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {  // a true lane is -1
       const Vector value = read_ordered<E>(from + t), bottom = load<Vector>(low + t), top = load<Vector>(high + t);
       store(below + t, load<Mask>(below + t) - reinterpret_cast<Mask>(value < bottom));
@@ -305,7 +207,7 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
   }
   const Mask trim = Mask{} + static_cast<Count>(job.trim);
   for (int64_t client = 0; client < job.clients; ++client) {
-    const auto* from = source<E>(job, scratch, client, begin, count, 0);
+    const auto* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
     const double weight = job.weights[client];
     const Vector ones = Vector{} + static_cast<Lane>(1);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
@@ -327,73 +229,109 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
   }
 }
 
-template <class E, bool Weighted>
-void sum_all(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  for (int64_t client = 0; client < job.clients; ++client) {
-    const auto* from = source<E>(job, scratch, client, begin, count, 0);
-    prefetch_next<E>(from);
-    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-      if constexpr (Weighted)
-        add_lanes(scratch.sums + t, E::read(from + t), job.weights[client]);
-      else
-        add_lanes(scratch.sums + t, E::read(from + t));
+// A group of clients at a time, so that the sums stay in registers and each client is read in long runs.
+template <class E, bool Weighted, int Group>
+void sum_group(const typename E::Item* const* from, const double* weights, double* sums) {
+  using Vector = typename E::Vector;
+  constexpr int lanes = kLanes<E>, halves = sizeof(typename E::Lane) == 4 ? 2 : 1, unroll = 8 / halves / 2;
+  for (int t = 0; t < kSpan; t += unroll * lanes) {
+    Doubles totals[unroll * halves];
+    for (int v = 0; v < unroll * halves; ++v) totals[v] = load<Doubles>(sums + t + v * (kVector / 8));
+    for (int c = 0; c < Group; ++c) {
+      for (int v = 0; v < unroll; ++v) {
+        const Vector values = E::read(from[c] + t + v * lanes);
+        for (int h = 0; h < halves; ++h) {
+          Doubles wide = widen_part(values, h);
+          if constexpr (Weighted) wide = wide * weights[c];
+          totals[v * halves + h] += wide;
+        }
+      }
     }
+    for (int v = 0; v < unroll * halves; ++v) store(sums + t + v * (kVector / 8), totals[v]);
   }
 }
 
-// Divides, has unusual coordinates examined, rounds once and writes.
+template <class E, bool Weighted>
+void sum_all(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  const typename E::Item* from[kGroup];
+  int64_t client = 0;
+  for (; client + kGroup <= job.clients; client += kGroup) {
+    for (int c = 0; c < kGroup; ++c) from[c] = source<E>(job, scratch, client + c, begin, count, kSpan, c);
+    sum_group<E, Weighted, kGroup>(from, job.weights + client, scratch.sums);
+  }
+  for (; client < job.clients; ++client) {
+    from[0] = source<E>(job, scratch, client, begin, count, kSpan, 0);
+    sum_group<E, Weighted, 1>(from, job.weights + client, scratch.sums);
+  }
+}
+
+// Sums become means, in place. Returns whether all of them are finite. `full` is a whole number of vectors.
 template <class E>
-void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  double* sums = scratch.sums;
+bool divide_sums(double* __restrict sums, const double* __restrict weights, double divisor, int64_t full) {
   constexpr int lanes = kVector / 8;
+  const double reciprocal = 1 / divisor;
   LongMask finite = ~LongMask{};
-  for (int t = 0; t < kTile<E>; t += lanes) {
-    Doubles divisor = Doubles{} + job.divisor;
-    if (job.divisor == 0) divisor = load<Doubles>(scratch.weights + t);
-    const Doubles value = load<Doubles>(sums + t) / divisor;
+  for (int64_t t = 0; t < full; t += lanes) {
+    Doubles value = load<Doubles>(sums + t);
+    if (divisor == 0)
+      value /= load<Doubles>(weights + t);
+    else if (sizeof(typename E::Lane) == 8)
+      value /= divisor;
+    else  // rounded twice, which float64 results alone would show
+      value *= reciprocal;
     store(sums + t, value);
     finite &= (value - value) == Doubles{};
   }
   bool all_finite = true;
   for (int lane = 0; lane < lanes; ++lane) all_finite &= finite[lane] != 0;
-  if (!all_finite) {
+  return all_finite;
+}
+
+inline void write_all(float* __restrict to, const double* __restrict from, int64_t count) {
+  constexpr int lanes = kVector / 8;
+  int64_t t = 0;
+  for (; t + lanes <= count; t += lanes) store(to + t, to_floats(load<Doubles>(from + t)));
+  for (; t < count; ++t) to[t] = static_cast<float>(from[t]);
+}
+
+// Divides, has unusual coordinates examined, rounds once and writes.
+template <class E>
+void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, int64_t full) {
+  double* sums = scratch.sums;
+  if (!divide_sums<E>(sums, scratch.weights, job.divisor, full)) {
     for (int64_t t = 0; t < count; ++t)
       if (!(sums[t] - sums[t] == 0)) sums[t] = job.examine(job.context, job, begin + t);
   }
-  if (job.wide_output) {
-    std::memcpy(static_cast<double*>(job.segment.out) + begin, sums, static_cast<size_t>(count) * 8);
-    return;
-  }
   auto* out = static_cast<typename E::Item*>(job.segment.out) + begin;
-  if (count == kTile<E>) {
-    for (int t = 0; t < kTile<E>; ++t) E::write(out + t, sums[t]);
-  } else {
-    for (int64_t t = 0; t < count; ++t) E::write(out + t, sums[t]);
+  if (job.wide_output || sizeof(typename E::Item) == 8) {
+    std::memcpy(static_cast<double*>(job.segment.out) + begin, sums, static_cast<size_t>(count) * 8);
+  } else if constexpr (sizeof(typename E::Item) == 4) {
+    write_all(out, sums, count);
+  } else if constexpr (sizeof(typename E::Item) == 2) {
+    for (int64_t t = 0; t < count; ++t) out[t] = E::narrow(sums[t]);
   }
 }
 
 template <class E>
 void reduce(const TileJob& job, int64_t begin, int64_t end) {
   const Scratch scratch = divide(job);
-  for (int64_t at = begin; at < end; at += kTile<E>) {
-    const int64_t count = end - at < kTile<E> ? end - at : kTile<E>;
-    std::memset(scratch.sums, 0, 2 * kMaxTile * sizeof(double));
-    if (job.trim == 0) {
-      if (job.weights)
-        sum_all<E, true>(job, scratch, at, count);
-      else
-        sum_all<E, false>(job, scratch, at, count);
+  const int64_t full = job.trim == 0 ? kSpan : kTile<E>;
+  for (int64_t at = begin; at < end; at += full) {
+    const int64_t count = end - at < full ? end - at : full;
+    fill(scratch.sums, 0, full);
+    if (job.trim == 0 && job.weights) {
+      sum_all<E, true>(job, scratch, at, count);
+    } else if (job.trim == 0) {
+      sum_all<E, false>(job, scratch, at, count);
     } else if (job.weights) {
+      fill(scratch.weights, 0, full);
       sum_weighted_trimmed<E>(job, scratch, at, count);
     } else {
       sum_trimmed<E>(job, scratch, at, count);
     }
-    finish<E>(job, scratch, at, count);
+    finish<E>(job, scratch, at, count, full);
   }
 }
-
-inline double widen_one(float value) { return value; }
-inline double widen_one(double value) { return value; }
 
 template <class E>
 void widen(const void* from, double* to, int64_t count) {
@@ -431,15 +369,39 @@ void squared_distances(const double* one, const double* others, int64_t stride, 
   }
 }
 
+// Few clients: sums in registers, all clients side by side. Many: a group at a time in long runs, which memory likes more.
+template <int Group>
+void add_plain(const void* const* pointers, int64_t at, int span, float* sums, float scale) {
+  constexpr int lanes = kVector / 4, vectors = 8;
+  for (int t = 0; t < span; t += vectors * lanes) {
+    Floats totals[vectors];
+    for (int v = 0; v < vectors; ++v) totals[v] = load<Floats>(sums + t + v * lanes);
+    for (int c = 0; c < Group; ++c) {
+      const float* from = static_cast<const float*>(pointers[c]) + at + t;
+      for (int v = 0; v < vectors; ++v) totals[v] += load<Floats>(from + v * lanes);
+    }
+    for (int v = 0; v < vectors; ++v) store(sums + t + v * lanes, totals[v] * scale);
+  }
+}
+
 void plain_mean(const void* const* pointers, int64_t clients, int64_t begin, int64_t end, float* out) {
-  constexpr int lanes = kVector / 4, vectors = 8, block = lanes * vectors;
+  constexpr int span = 1024, lanes = kVector / 4, vectors = 8, block = lanes * vectors;
   const float scale = 1.0f / static_cast<float>(clients);
   int64_t at = begin;
+  if (clients > 20) {
+    alignas(64) float sums[span];
+    for (; at + span <= end; at += span) {
+      std::memset(sums, 0, sizeof sums);
+      int64_t client = 0;
+      for (; client + 4 <= clients; client += 4) add_plain<4>(pointers + client, at, span, sums, 1.0f);
+      for (; client < clients; ++client) add_plain<1>(pointers + client, at, span, sums, 1.0f);
+      for (int t = 0; t < span; t += lanes) store(out + at + t, load<Floats>(sums + t) * scale);
+    }
+  }
   for (; at + block <= end; at += block) {
     Floats sums[vectors] = {};
     for (int64_t client = 0; client < clients; ++client) {
       const float* from = static_cast<const float*>(pointers[client]) + at;
-      for (int line = 0; line < block; line += 16) __builtin_prefetch(from + block + line);
       for (int v = 0; v < vectors; ++v) sums[v] += load<Floats>(from + v * lanes);
     }
     for (int v = 0; v < vectors; ++v) store(out + at + v * lanes, sums[v] * scale);

@@ -14,7 +14,7 @@
 
 namespace fedincentive {
 
-int64_t scratch_bytes(int64_t wires) { return 17 * 512 + wires * 256; }
+int64_t scratch_bytes(int64_t wires) { return (4 + 2) * 512 * 8 + (7 + wires) * 256; }
 
 void gather(const void* base, const Layout& layout, int64_t item, int64_t begin, int64_t count, void* to) {
   int64_t index[kMaxDims];

@@ -1,0 +1,131 @@
+// Vectors of one instruction set: types, loads, comparators, conversions. Included by kernels.inl inside its namespace.
+//
+// GCC's vector extensions carry most of it. Where GCC 12 misses the instruction (min, max, float to double) the x86
+// intrinsic is named; the plain expression beside it has the same meaning bit for bit.
+
+constexpr int kVector = FEDINCENTIVE_VECTOR_BYTES;
+
+typedef float Floats __attribute__((vector_size(kVector)));
+typedef float HalfFloats __attribute__((vector_size(kVector / 2)));
+typedef double Doubles __attribute__((vector_size(kVector)));
+typedef uint32_t Words __attribute__((vector_size(kVector)));
+typedef uint16_t HalfWords __attribute__((vector_size(kVector / 2)));
+typedef int32_t IntMask __attribute__((vector_size(kVector)));
+typedef int64_t LongMask __attribute__((vector_size(kVector)));
+
+#if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
+#define FEDINCENTIVE_INTRINSIC(name128, name256, name512, plain) name512
+#elif defined(__AVX2__) && FEDINCENTIVE_VECTOR_BYTES == 32
+#define FEDINCENTIVE_INTRINSIC(name128, name256, name512, plain) name256
+#elif defined(__x86_64__) && FEDINCENTIVE_VECTOR_BYTES == 16
+#define FEDINCENTIVE_INTRINSIC(name128, name256, name512, plain) name128
+#else
+#define FEDINCENTIVE_INTRINSIC(name128, name256, name512, plain) plain
+#endif
+
+template <class V, class T>
+inline V load(const T* from) {
+  V value;
+  std::memcpy(&value, from, sizeof(V));
+  return value;
+}
+
+template <class V, class T>
+inline void store(T* to, V value) {
+  std::memcpy(to, &value, sizeof(V));
+}
+
+// a < b ? a : b and a > b ? a : b: where one is NaN or both are zero, b.
+inline Floats smaller(Floats a, Floats b) {
+  return FEDINCENTIVE_INTRINSIC(_mm_min_ps(a, b), _mm256_min_ps(a, b), _mm512_min_ps(a, b), a < b ? a : b);
+}
+inline Floats larger(Floats a, Floats b) {
+  return FEDINCENTIVE_INTRINSIC(_mm_max_ps(a, b), _mm256_max_ps(a, b), _mm512_max_ps(a, b), a > b ? a : b);
+}
+inline Doubles smaller(Doubles a, Doubles b) {
+  return FEDINCENTIVE_INTRINSIC(_mm_min_pd(a, b), _mm256_min_pd(a, b), _mm512_min_pd(a, b), a < b ? a : b);
+}
+inline Doubles larger(Doubles a, Doubles b) {
+  return FEDINCENTIVE_INTRINSIC(_mm_max_pd(a, b), _mm256_max_pd(a, b), _mm512_max_pd(a, b), a > b ? a : b);
+}
+
+// A comparator is an exchange: both values survive, signed zeros included (equal values stay where they are).
+template <class V>
+inline void exchange(V& a, V& b) {
+  const V low = smaller(a, b);
+  b = larger(b, a);
+  a = low;
+}
+
+inline Doubles to_doubles(HalfFloats half) {
+  return FEDINCENTIVE_INTRINSIC(__builtin_convertvector(half, Doubles), _mm256_cvtps_pd(half), _mm512_cvtps_pd(half),
+                                __builtin_convertvector(half, Doubles));
+}
+inline HalfFloats to_floats(Doubles wide) {
+  return FEDINCENTIVE_INTRINSIC(__builtin_convertvector(wide, HalfFloats), _mm256_cvtpd_ps(wide),
+                                _mm512_cvtpd_ps(wide), __builtin_convertvector(wide, HalfFloats));
+}
+
+// The lower or upper half of the lanes in float64; a vector of doubles has only one part.
+inline Doubles widen_part(Floats values, int part) {
+  HalfFloats half[2];
+  std::memcpy(half, &values, sizeof values);
+  return to_doubles(half[part]);
+}
+inline Doubles widen_part(Doubles values, int) { return values; }
+
+inline Doubles load_wide(const float* from) { return to_doubles(load<HalfFloats>(from)); }
+inline Doubles load_wide(const double* from) { return load<Doubles>(from); }
+
+inline void fill(double* to, double value, int64_t count) {  // count: a whole number of vectors
+  for (int64_t t = 0; t < count; t += kVector / 8) {
+    store(to + t, Doubles{} + value);
+    asm volatile("");  // or GCC makes it a `rep stos`, which takes longer than the tile's whole division
+  }
+}
+
+// How items of each dtype become lanes. Lanes of float16 and bfloat16 are float.
+struct Float32 {
+  using Item = float;
+  using Lane = float;
+  using Vector = Floats;
+  using Mask = IntMask;
+  using Count = int32_t;
+  static Vector read(const Item* from) { return load<Vector>(from); }
+};
+
+struct Float64 {
+  using Item = double;
+  using Lane = double;
+  using Vector = Doubles;
+  using Mask = LongMask;
+  using Count = int64_t;
+  static Vector read(const Item* from) { return load<Vector>(from); }
+};
+
+struct BFloat16 : Float32 {
+  using Item = uint16_t;
+  static Vector read(const Item* from) {
+    const Words words = __builtin_convertvector(load<HalfWords>(from), Words) << 16;
+    return reinterpret_cast<Floats>(words);
+  }
+  static Item narrow(double value) { return narrow_bfloat16(value); }
+};
+
+struct Float16 : Float32 {
+  using Item = uint16_t;
+  static Vector read(const Item* from) {  // widen_float16 of half.hpp, all lanes at once
+    const Words half = __builtin_convertvector(load<HalfWords>(from), Words);
+    const Words exponent_mask = Words{} + (0x7c00u << 13);
+    Words bits = (half & 0x7fffu) << 13;
+    const Words exponent = bits & exponent_mask;
+    bits += (127u - 15u) << 23;
+    bits += reinterpret_cast<Words>(exponent == exponent_mask) & ((128u - 16u) << 23);
+    const Floats magic = reinterpret_cast<Floats>(Words{} + (113u << 23));
+    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(bits + (1u << 23)) - magic);
+    const Words is_subnormal = reinterpret_cast<Words>(exponent == 0u);
+    bits = (is_subnormal & subnormal) | (~is_subnormal & bits);
+    return reinterpret_cast<Floats>(bits | ((half & 0x8000u) << 16));
+  }
+  static Item narrow(double value) { return narrow_float16(value); }
+};

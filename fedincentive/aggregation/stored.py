@@ -1,0 +1,254 @@
+"""Updates that lie on disk, in the safetensors layout: an 8-byte length, a JSON header, then the raw values.
+
+Files of the `safetensors` library are read as they are. Files that `store` writes are ordinary safetensors files too, with
+a CRC-32 of every chunk in their metadata, checked as the values are read: damage is found and named, not averaged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import AggregationError
+from .updates import BFLOAT16, NUMPY_CODES, view
+
+CHUNK = 256 * 1024  # bytes of an entry under one checksum
+MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
+CHECKSUMS = "fedincentive.crc32"
+DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
+}  # fmt: skip
+TAGS = {np.dtype(text): tag for tag, text in DTYPES.items() if tag != "BF16"}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where an entry's values are in a file."""
+
+    tag: str
+    shape: tuple[int, ...]
+    offset: int  # from the start of the file
+    checksums: tuple[int, ...] = ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(DTYPES[self.tag])
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def code(self) -> int | None:
+        """The kernels' dtype code; None for integers."""
+        return BFLOAT16 if self.tag == "BF16" else NUMPY_CODES.get(self.dtype)
+
+
+class StoredUpdate(Mapping[str, Any]):
+    """A safetensors file as a mapping from name to array; an entry is read when it is asked for.
+
+    `who` names the client in errors. Close it, or use it in a `with` block.
+    """
+
+    def __init__(self, path: str | Path, who: str | None = None) -> None:
+        self.path = Path(path)
+        self.who = who
+        try:
+            self._file = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise AggregationError(f"{self} cannot be opened: {error.strerror}.") from error
+        try:
+            self.slots, self.metadata = self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def __str__(self) -> str:
+        return f"The update file {self.path}" + (f" of client {self.who!r}" if self.who else "")
+
+    def __getitem__(self, name: str) -> Any:
+        slot = self.slots[name]
+        values = np.empty(slot.size, slot.dtype)
+        self.read_into(values, name, 0)
+        array = values.reshape(slot.shape)
+        return array if slot.tag != "BF16" else as_bfloat16(array, str(self))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.slots)
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __enter__(self) -> StoredUpdate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def read_into(self, values: np.ndarray, name: str, start: int) -> None:
+        """Fill `values` with the entry's values from coordinate `start` on, checking the chunks that it covers whole."""
+        slot, target = self.slots[name], memoryview(values).cast("B")
+        begin = start * slot.dtype.itemsize
+        done = 0
+        while done < len(target):
+            count = os.preadv(self._file, [target[done:]], slot.offset + begin + done)
+            if count == 0:
+                raise AggregationError(f"{self} ends inside entry {name!r}: it was cut while it was being read.")
+            done += count
+        end = slot.size * slot.dtype.itemsize
+        for number in range(-(-begin // CHUNK), len(slot.checksums)):
+            low, high = number * CHUNK - begin, min((number + 1) * CHUNK, end) - begin
+            if high > len(target):
+                break
+            if zlib.crc32(target[low:high]) != slot.checksums[number]:
+                raise AggregationError(f"{self} is damaged in entry {name!r} (chunk {number}): have it sent again.")
+
+    def _read_header(self) -> tuple[dict[str, Slot], dict[str, str]]:
+        total = os.fstat(self._file).st_size
+        prefix = os.pread(self._file, 8, 0)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        if not 2 <= length <= min(MOST_HEADER, total - 8):
+            raise AggregationError(f"{self} is not a safetensors file: its first 8 bytes are not a header's length.")
+        try:
+            header = json.loads(os.pread(self._file, length, 8))
+            metadata = dict(header.pop("__metadata__", {}))
+            checksums = json.loads(metadata.get(CHECKSUMS, "{}"))
+            slots = {name: self._slot(8 + length, entry, checksums.get(name, ())) for name, entry in header.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise AggregationError(f"{self} is not a safetensors file: its header cannot be read ({error}).") from error
+        needed = max((slot.offset + slot.size * slot.dtype.itemsize for slot in slots.values()), default=8 + length)
+        if needed != total:
+            raise AggregationError(
+                f"{self} has {total} bytes, its header describes {needed}: it is truncated or damaged."
+            )
+        return slots, metadata
+
+    @staticmethod
+    def _slot(base: int, entry: Mapping[str, Any], checksums: Any) -> Slot:
+        begin, end = map(int, entry["data_offsets"])
+        slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, tuple(map(int, checksums)))
+        if begin < 0 or min(slot.shape, default=0) < 0 or end - begin != slot.size * slot.dtype.itemsize:
+            raise ValueError(f"the extent {begin}..{end} does not fit {slot.tag} {list(slot.shape)}")
+        return slot
+
+
+def store(path: str | Path, update: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> Path:
+    """Write an update's arrays or CPU tensors to a safetensors file with checksums; complete or not at all.
+
+    The file appears under its name only when it is whole. It is not forced to the disk: a power cut may lose it.
+
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder, StoredUpdate(store(f"{folder}/u", {"w": np.float32([1, 2])})) as kept:
+    ...     print(kept["w"])
+    [1. 2.]
+    """
+    views = {name: flat(name, array) for name, array in update.items()}
+    sums = {name: [zlib.crc32(part) for part in chunks(values)] for name, (_, _, values) in views.items()}
+    extra = {**(metadata or {}), CHECKSUMS: json.dumps(sums, separators=(",", ":"))}
+    layout = {name: (tag, shape) for name, (tag, shape, _) in views.items()}
+    writer = Writer(path, layout, extra)
+    try:
+        for name, (_, _, values) in views.items():
+            writer.write(name, 0, values)
+        return writer.commit()
+    finally:
+        writer.discard()
+
+
+class Writer:
+    """A safetensors file of a known layout, filled piece by piece; it appears under its name when it is committed."""
+
+    def __init__(
+        self, path: str | Path, layout: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]
+    ) -> None:
+        self.path = Path(path)
+        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        self._offsets: dict[str, int] = {}
+        header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+        position = 0
+        for name, (tag, shape) in layout.items():
+            end = position + math.prod(shape) * np.dtype(DTYPES[tag]).itemsize
+            header[name] = {"dtype": tag, "shape": list(shape), "data_offsets": [position, end]}
+            self._offsets[name], position = position, end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)  # the values start aligned
+        self._base = 8 + len(text)
+        with self._explained():
+            self._file = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        with self._explained():
+            self._put(struct.pack("<Q", len(text)) + text, 0)
+            os.truncate(self._file, self._base + position)
+
+    def write(self, name: str, start: int, values: np.ndarray) -> None:
+        """The entry's values from coordinate `start` on."""
+        with self._explained():
+            self._put(memoryview(values).cast("B"), self._base + self._offsets[name] + start * values.itemsize)
+
+    def commit(self) -> Path:
+        with self._explained():
+            os.close(self._file)
+            self._file = -1
+            os.replace(self._partial, self.path)
+        return self.path
+
+    def discard(self) -> None:
+        """Leave nothing behind; after a commit this does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            self._partial.unlink(missing_ok=True)
+
+    def _put(self, data: bytes | memoryview, offset: int) -> None:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._file, memoryview(data)[done:], offset + done)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if hasattr(self, "_file"):
+                self.discard()
+            raise AggregationError(
+                f"{self.path} cannot be written: {error.strerror}. Nothing was left there."
+            ) from error
+
+
+def flat(name: str, array: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
+    """Tag, shape, and the values one after the other; no copy where they lie so already."""
+    values, code, _ = view(name, 0, array)
+    tag = "BF16" if code == BFLOAT16 else TAGS.get(values.dtype)
+    if tag is None:
+        raise AggregationError(f"Entry {name!r} has dtype {values.dtype}, which a safetensors file cannot hold.")
+    return tag, values.shape, np.ascontiguousarray(values).reshape(-1)
+
+
+def chunks(values: np.ndarray) -> Iterator[memoryview]:
+    data = memoryview(values).cast("B")
+    return (data[begin : begin + CHUNK] for begin in range(0, len(data), CHUNK))
+
+
+def as_bfloat16(values: np.ndarray, who: str) -> Any:
+    """16-bit patterns as a torch tensor: NumPy has no bfloat16."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise AggregationError(f"{who} holds bfloat16, which NumPy lacks: import torch first, or write to a file.")
+    return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
