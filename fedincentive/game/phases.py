@@ -30,10 +30,14 @@ class PhaseOne:
     beta: float
     beta_ne: float | None  # from here on s_max is an equilibrium at this w
     beta_dom: float | None  # above it every agent gains by every further point, whatever the others do
+    beta_ne_at_least: bool = False  # u is not known concave: beta_NE comes from a search and may be larger
 
     @property
     def advice(self) -> str:
-        return advice(self.ending, self.short, self.beta, self.beta_ne, self.beta_dom, self.rounds, self.residual)
+        ne, dom = self.beta_ne, self.beta_dom
+        return advice(
+            self.ending, self.short, self.beta, ne, dom, self.rounds, self.residual, at_least=self.beta_ne_at_least
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "advice": self.advice}
@@ -65,7 +69,8 @@ def phase_one(
         ending = ending_of(state.s, game.s_max, state.residual, state.round, tol=tol, round_limit=round_limit)
     short = tuple(game.agents[i] for i in np.flatnonzero(state.s < game.s_max))
     betas = (None, None) if ending == "full" else (beta_ne(game, w), beta_dom(game, w))
-    return PhaseOne(ending, state.round, tuple(state.s.tolist()), state.residual, short, beta, *betas)
+    end = tuple(state.s.tolist())
+    return PhaseOne(ending, state.round, end, state.residual, short, beta, *betas, beta_ne_at_least=not game.concave)
 
 
 def ending_of(s: Array, s_max: Array, residual: float, rounds: int, *, tol: float, round_limit: int) -> Ending | None:
@@ -85,6 +90,8 @@ def advice(
     dom: float | None,
     rounds: int,
     residual: float,
+    *,
+    at_least: bool = False,
 ) -> str:
     """What an operator reads: who is short, and which beta would change it."""
     if ending == "full":
@@ -96,7 +103,8 @@ def advice(
     )
     sentences = [f"{stop}: {named(short)} below s_max at beta = {beta:g}."]
     if ne is not None:
-        sentences.append(f"beta_NE = {ne:.6g}: from there on s_max is an equilibrium at this w.")
+        found = f"at least {ne:.6g}, by search" if at_least else f"{ne:.6g}"
+        sentences.append(f"beta_NE = {found}: from there on s_max is an equilibrium at this w.")
     if dom is not None:
         sentences.append(f"beta_dom = {dom:.6g}: above it every further point pays, whatever the others do.")
     if dom is not None and beta > dom:

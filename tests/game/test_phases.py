@@ -99,6 +99,13 @@ def test_without_payment_the_repaired_example_rests_with_agent_one_short():
     np.testing.assert_allclose(end.s, [0.0, 5.0], atol=1e-3)  # agent-2 comes as near to 5 as tol asks, from below
 
 
+def test_a_beta_ne_from_a_search_is_called_a_lower_bound():
+    game = random_quadratic(1, 3, 2, contracting=False)
+    end = phase_one(game, gamma=0.1, beta=0.0, round_limit=20)
+    assert end.ending != "full" and end.beta_ne_at_least
+    assert "beta_NE = at least" in end.advice
+
+
 def test_many_short_agents_are_counted_not_listed():
     n = 12
     end = phase_one(worthless([1.0] * n, [2.0] * n, [1.0] * n), gamma=1.0, beta=0.1)
