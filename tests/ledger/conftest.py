@@ -9,6 +9,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +19,33 @@ import pytest
 
 from fedincentive import ledger
 from fedincentive.ledger import Entry, Ledger
+from fedincentive.ledger.verify import verify
 
 AGENTS = ("ann", "bob", "cyd", "dan")
+Ack = tuple[int, int, str]  # round, seq, hash
+
+# Appends rounds from argv[3] on and says each acknowledged one; agents and amounts depend on the round only.
+WRITER = """
+import os, sys
+from fedincentive import ledger
+from fedincentive.errors import LedgerError
+
+def entry(run, round, n=20):
+    amounts = {f"agent-{k:02d}": (k - round) * 1000 for k in range(n)}
+    amounts["agent-00"] -= sum(amounts.values())
+    return ledger.Entry(run, round, "settlement", "x/1", {"s": amounts}, amounts, ("budget-balanced",))
+
+if __name__ == "__main__":
+    path, run, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    book = ledger.open(path)
+    for round in range(first, last):
+        try:
+            receipt = book.append(entry(run, round))
+        except LedgerError as error:
+            os.write(1, f"error {error}\\n".encode())
+            sys.exit(3)
+        os.write(1, f"{round} {receipt.seq} {receipt.hash}\\n".encode())
+"""
 
 
 class Server:
@@ -160,3 +186,48 @@ def run_entries() -> Callable[..., list[Entry]]:
         return entries
 
     return make
+
+
+class Writer:
+    """A program that appends to a ledger in a process of its own, and what must hold whatever happens to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.program = folder, folder / "writer.py"
+        self.program.write_text(WRITER)
+        space: dict[str, Any] = {"__name__": "writer"}
+        exec(WRITER, space)
+        self.entry: Callable[[str, int], Entry] = space["entry"]
+
+    def start(self, target: str | Path, run: str, first: int, last: int, **options: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(self.program), str(target), run, str(first), str(last)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder, **options)
+
+    def append(self, target: str | Path, run: str, first: int, last: int) -> list[Ack]:
+        """All rounds from first up to last are acknowledged."""
+        process = self.start(target, run, first, last)
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors.decode() + output.decode()
+        return self.acknowledged(output)
+
+    def acknowledged(self, output: bytes) -> list[Ack]:
+        lines = output.decode().split("\n")[:-1]  # a line cut by a kill was not acknowledged
+        return [(int(r), int(s), h) for r, s, h in (line.split() for line in lines if not line.startswith("error"))]
+
+    def check(self, target: str | Path, runs: dict[str, list[Ack]]) -> None:
+        """The ledger is sound, holds all that was acknowledged at its place, and each round at most once."""
+        with ledger.open(target) as book:
+            result = verify(book)
+            assert result.clean, result.findings
+            records = list(book.entries())
+        by_seq = {record.seq: record for record in records}
+        for run, acks in runs.items():
+            rounds = [record.round for record in records if record.run == run]
+            assert len(rounds) == len(set(rounds))
+            for round, seq, digest in acks:
+                assert (by_seq[seq].run, by_seq[seq].round, by_seq[seq].hash) == (run, round, digest)
+                assert by_seq[seq].entry == self.entry(run, round)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path)
