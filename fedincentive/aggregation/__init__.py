@@ -6,8 +6,12 @@ from .clipping import centered_clipping, norm_clipping
 from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
 from .distance_based import geometric_median, krum, multi_krum
 from .rules import rule
+from .stored import StoredUpdate, store
+from .tiles import StoredUpdates
 
 __all__ = [
+    "StoredUpdate",
+    "StoredUpdates",
     "centered_clipping",
     "geometric_median",
     "krum",
@@ -15,6 +19,7 @@ __all__ = [
     "multi_krum",
     "norm_clipping",
     "rule",
+    "store",
     "trim_count",
     "trimmed_mean",
     "weighted_mean",

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import AggregationError
-from . import kernel
-from .updates import Batch, read
+from .tiles import StoredBatch, gather
+from .updates import Batch
 
 NanPolicy = Literal["raise", "drop", "propagate"]
 Normalize = Literal["kept", "paper"]
@@ -28,7 +28,7 @@ def weighted_mean(
 
     `updates` is a sequence of NumPy arrays, CPU torch tensors, or mappings of them; the result is of the same kind,
     shape and dtype, sums are taken in float64, and the inputs are never changed. In a mapping, integer entries (a
-    BatchNorm counter) take the maximum over clients.
+    BatchNorm counter) take the maximum over clients. Paths of safetensors files do as well, see `StoredUpdates`.
 
     `nan_policy` says what happens where a NaN or infinity would enter the result: "raise" names the clients, "drop"
     leaves those clients out, "propagate" lets it through.
@@ -37,7 +37,7 @@ def weighted_mean(
     >>> weighted_mean([np.float32([1, 2]), np.float32([4, 8])], weights=[2, 1])
     array([2., 4.], dtype=float32)
     """
-    return aggregate(read(updates), 0, weights, "kept", nan_policy, threads)
+    return aggregate(updates, 0, weights, "kept", nan_policy, threads)
 
 
 def trimmed_mean(
@@ -72,7 +72,7 @@ def trimmed_mean(
             trim = operator.index(trim)
         except TypeError:
             raise AggregationError(f"trim={trim!r} must be a whole number of clients per side.") from None
-    return aggregate(read(updates), trim, weights, normalize, nan_policy, threads, alpha=alpha)
+    return aggregate(updates, trim, weights, normalize, nan_policy, threads, alpha=alpha)
 
 
 def median(updates: Iterable[Any], *, nan_policy: NanPolicy = "raise", threads: int | None = None) -> Any:
@@ -84,7 +84,7 @@ def median(updates: Iterable[Any], *, nan_policy: NanPolicy = "raise", threads: 
     >>> median([np.float64([1, 5]), np.float64([2, np.inf]), np.float64([9, 4])])
     array([2., 5.])
     """
-    return aggregate(read(updates), None, None, "kept", nan_policy, threads)
+    return aggregate(updates, None, None, "kept", nan_policy, threads)
 
 
 def trim_count(alpha: float, n: int) -> int:
@@ -109,7 +109,7 @@ def trim_count(alpha: float, n: int) -> int:
 
 
 def aggregate(
-    batch: Batch,
+    updates: Iterable[Any],
     trim: int | None,
     weights: Sequence[float] | None,
     normalize: str,
@@ -118,9 +118,23 @@ def aggregate(
     *,
     alpha: float | None = None,
 ) -> Any:
-    """Runs the kernel, leaving out clients with non-finite values as `nan_policy` says. trim None: alpha, or median."""
+    """The rule over updates in memory or on disk. trim None: alpha, or median."""
     check_choice("nan_policy", nan_policy, ("raise", "drop", "propagate"))
     check_choice("normalize", normalize, ("kept", "paper"))
+    with gather(updates) as batch:
+        return settle(batch, trim, weights, normalize, nan_policy, threads, alpha)
+
+
+def settle(
+    batch: Batch | StoredBatch,
+    trim: int | None,
+    weights: Sequence[float] | None,
+    normalize: str,
+    nan_policy: str,
+    threads: int | None,
+    alpha: float | None,
+) -> Any:
+    """Runs the kernel, again without the clients whose non-finite values count, where `nan_policy` says so."""
     factors = None if weights is None else check_weights(weights, batch.clients)
     present = list(range(batch.clients))
     while True:
@@ -129,7 +143,7 @@ def aggregate(
         chosen = batch if n == batch.clients else batch.select(present)
         kept = None if factors is None else factors[present]
         divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
-        results, found = kernel.reduce(chosen, trim=count, weights=kept, divisor=divisor, threads=threads)
+        results, found = chosen.reduce(trim=count, weights=kept, divisor=divisor, threads=threads)
         guilty = [present[i] for i in found.clients]
         if found.not_finite == 0 or nan_policy == "propagate":
             break

@@ -1,7 +1,7 @@
 """Updates that lie on disk, in the safetensors layout: an 8-byte length, a JSON header, then the raw values.
 
-Files of the `safetensors` library are read as they are. Files that `store` writes are ordinary safetensors files too, with
-a CRC-32 of every chunk in their metadata, checked as the values are read: damage is found and named, not averaged.
+Files of the `safetensors` library are read as they are. Files that `store` writes are ordinary safetensors files too,
+with a CRC-32 of every chunk in their metadata, checked as the values are read: damage is found and named, not averaged.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StoredUpdate(Mapping[str, Any]):
             self._file = -1
 
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
-        """Fill `values` with the entry's values from coordinate `start` on, checking the chunks that it covers whole."""
+        """Fill `values` with the entry's values from coordinate `start` on; every chunk covered whole is checked."""
         slot, target = self.slots[name], memoryview(values).cast("B")
         begin = start * slot.dtype.itemsize
         done = 0
@@ -155,8 +155,10 @@ def store(path: str | Path, update: Mapping[str, Any], metadata: Mapping[str, st
     The file appears under its name only when it is whole. It is not forced to the disk: a power cut may lose it.
 
     >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder, StoredUpdate(store(f"{folder}/u", {"w": np.float32([1, 2])})) as kept:
-    ...     print(kept["w"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = store(f"{folder}/update.safetensors", {"w": np.float32([1, 2])})
+    ...     with StoredUpdate(path) as kept:
+    ...         print(kept["w"])
     [1. 2.]
     """
     views = {name: flat(name, array) for name, array in update.items()}

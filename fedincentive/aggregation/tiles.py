@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,22 @@ import numpy as np
 from ..errors import AggregationError
 from . import kernel
 from .stored import CHUNK, Slot, StoredUpdate, Writer, as_bfloat16, flat
-from .updates import Batch, Entry
+from .updates import Batch, Entry, read
 
 MEMORY = 256 * 2**20  # bytes for tiles unless the caller says otherwise
 READERS = 2
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
+
+
+def gather(updates: Iterable[Any]) -> Batch | StoredBatch:
+    """The clients of an aggregation, wherever their updates are."""
+    if isinstance(updates, StoredUpdates):
+        return updates.batch()
+    items = list(updates)
+    if any(isinstance(item, (str, Path, StoredUpdate)) for item in items):
+        return StoredUpdates(items).batch()
+    return read(items)
 
 
 class StoredUpdates:
@@ -51,11 +62,14 @@ class StoredUpdates:
     def batch(self) -> StoredBatch:
         if not self.updates:
             raise AggregationError("There are no updates to aggregate: give at least one client's.")
-        sources = [source(index, item) for index, item in enumerate(self.updates)]
-        first = sources[0].slots
-        for index, other in enumerate(sources):
-            check_layout(index, other, first)
-        return StoredBatch(sources, self)
+        sources: list[Source] = []
+        with ExitStack() as opened:
+            for index, item in enumerate(self.updates):
+                sources.append(source(index, item))
+                if sources[-1] is not item:
+                    opened.callback(sources[-1].close)
+                check_layout(index, sources[-1], sources[0].slots)
+            return StoredBatch(sources, self, opened.pop_all())
 
 
 @dataclass(frozen=True)
@@ -70,6 +84,9 @@ class InMemory:
 
     def __str__(self) -> str:
         return "The update in memory"
+
+    def close(self) -> None:
+        """Nothing to release: the arrays are the callers'."""
 
 
 Source = StoredUpdate | InMemory
@@ -127,38 +144,24 @@ class InMemoryResult:
         bfloat16 = [name for name, slot in self._slots.items() if slot.tag == "BF16"]
         return {**shaped, **{name: as_bfloat16(shaped[name], f"The result's entry {name!r}") for name in bfloat16}}
 
-    def discard(self) -> None:
-        pass
-
 
 class StoredBatch:
     """The clients of one aggregation; it stands where a Batch of arrays in memory would."""
 
-    def __init__(self, sources: Sequence[Source], request: StoredUpdates, root: StoredBatch | None = None) -> None:
-        self.sources, self.request, self.root = list(sources), request, root or self
+    def __init__(self, sources: Sequence[Source], request: StoredUpdates, cleanup: ExitStack) -> None:
+        self.sources, self.request, self._cleanup = list(sources), request, cleanup
         self.clients = len(self.sources)
         self.slots = self.sources[0].slots
-        self._outputs: list[Writer | InMemoryResult] = []
 
     def __enter__(self) -> StoredBatch:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close what was opened here, and remove results that were not accepted."""
-        for output in self._outputs:
-            output.discard()
-        for item, opened in zip(self.request.updates, self.sources, strict=True):
-            if opened is not item and isinstance(opened, StoredUpdate):
-                opened.close()
+        self._cleanup.close()
 
     def select(self, clients: Sequence[int]) -> StoredBatch:
-        return StoredBatch([self.sources[i] for i in clients], self.request, self.root)
-
-    def floating(self) -> list[Entry]:
-        raise AggregationError(
-            "This rule compares whole updates, which is not done on files; use mean, trimmed-mean or median, or load the "
-            "updates into memory."
-        )
+        return StoredBatch([self.sources[i] for i in clients], self.request, self._cleanup)
 
     def reduce(self, **options: Any) -> tuple[Any, kernel.Findings]:
         """The kernel over all tiles: the same arithmetic per coordinate, so the same bits as in memory."""
@@ -183,14 +186,11 @@ class StoredBatch:
         return output.commit()
 
     def _output(self) -> Writer | InMemoryResult:
-        for output in self.root._outputs:  # of an earlier try with more clients
-            output.discard()
         if self.request.out is None:
-            created: Writer | InMemoryResult = InMemoryResult(self.slots)
-        else:
-            created = Writer(self.request.out, {name: (s.tag, s.shape) for name, s in self.slots.items()}, {})
-        self.root._outputs = [created]
-        return created
+            return InMemoryResult(self.slots)
+        writer = Writer(self.request.out, {name: (slot.tag, slot.shape) for name, slot in self.slots.items()}, {})
+        self._cleanup.callback(writer.discard)
+        return writer
 
     def _tiles(self) -> Iterator[Tile]:
         """Tiles of whole chunks, so that every checksum is checked; two tiles of all clients fit the memory."""

@@ -39,6 +39,17 @@ class Batch:
     entries: list[Entry]
     container: type | None  # dict, OrderedDict, or None where an update is a single array
 
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to release: the arrays are the callers'."""
+
+    def reduce(self, **options: Any) -> tuple[list[Any], Any]:
+        from . import kernel
+
+        return kernel.reduce(self, **options)
+
     def floating(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.code is not None]
 

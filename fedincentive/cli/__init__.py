@@ -12,10 +12,12 @@ from ..settings import nearest
 
 # subcommand -> (module, one line of help shown without importing it)
 COMMANDS = {
+    "aggregate": ("aggregate", "Aggregate update files robustly, larger than memory, without any framework."),
     "doctor": ("doctor", "What is installed, what is active, what is missing."),
     "ledger": ("ledger", "Read, check and export a payment ledger."),
     "play": ("play", "Play a closed-form game to its end and certify the outcome."),
     "quote": ("quote", "What the payments of a game would mean for each agent, before anyone signs."),
+    "reproduce": ("reproduce", "Reproduce the paper's experiments on real data: results, figures, manifest."),
     "settings": ("settings", "Every setting of a run, its default and its meaning."),
 }
 

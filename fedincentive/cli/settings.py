@@ -6,9 +6,9 @@ import click
 
 HEADER = """# Settings
 
-All settings of a run stand in one nested mapping: `incentive_args: {incentive: {...}}` in a FedML config, `incentive:` in a
-`GAME.yaml`, keys `incentive.<name>` in a Flower app's run config. An unknown key is an error that names the nearest known one.
-Money is exact, so prices are quoted decimals. This page is printed by `fedincentive settings`.
+All settings of a run stand in one nested mapping: `incentive_args: {incentive: {...}}` in a FedML config, `incentive:`
+in a `GAME.yaml`, keys `incentive.<name>` in a Flower app's run config. An unknown key is an error that names the
+nearest known one. Money is exact, so prices are quoted decimals. This page is printed by `fedincentive settings`.
 """
 
 

@@ -1,0 +1,239 @@
+"""Updates on disk: the same bits as in memory, and every kind of bad file named."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, store, trimmed_mean, weighted_mean
+from fedincentive.aggregation.stored import CHUNK
+from fedincentive.errors import AggregationError
+
+
+def updates(n: int, seed: int = 0, rows: int = 700) -> list[dict[str, np.ndarray]]:
+    """Entries of several dtypes; the first spans several chunks, one is empty, one a counter."""
+    random = np.random.default_rng(seed)
+    return [
+        {
+            "weight": random.normal(size=(rows, 300)).astype(np.float32),
+            "bias": random.normal(size=13),
+            "half": random.normal(size=(3, 5)).astype(np.float16),
+            "nothing": np.zeros((0, 4), np.float32),
+            "counter": np.array(random.integers(100)),
+        }
+        for _ in range(n)
+    ]
+
+
+def same(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> bool:
+    return list(got) == list(wanted) and all(
+        got[name].dtype == wanted[name].dtype and np.array_equal(got[name], wanted[name]) for name in wanted
+    )
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> tuple[list[dict[str, np.ndarray]], list[Path]]:
+    held = updates(5)
+    return held, [store(tmp_path / f"{i}.safetensors", update) for i, update in enumerate(held)]
+
+
+@pytest.mark.parametrize("memory", [1, 10 * CHUNK, 20 * CHUNK, 2**30])
+@pytest.mark.parametrize("weights", [None, [1, 2, 3, 4, 5]])
+def test_files_give_the_bits_of_memory(five, memory: int, weights: list[float] | None) -> None:
+    held, paths = five
+    stored = StoredUpdates(paths, memory=memory)
+    assert same(weighted_mean(stored, weights), weighted_mean(held, weights))
+    assert same(trimmed_mean(stored, trim=1, weights=weights), trimmed_mean(held, trim=1, weights=weights))
+    assert same(median(stored), median(held))
+
+
+@given(n=st.integers(1, 7), on_disk=st.sets(st.integers(0, 6)), seed=st.integers(0, 100))
+def test_a_mix_of_files_and_memory(
+    tmp_path_factory: pytest.TempPathFactory, n: int, on_disk: set[int], seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("mix")
+    held = updates(n, seed, rows=3)
+    mixed = [store(folder / str(i), update) if i in on_disk else update for i, update in enumerate(held)]
+    assert same(median(mixed), median(held))
+
+
+def test_the_result_can_go_to_a_file(five, tmp_path: Path) -> None:
+    held, paths = five
+    out = trimmed_mean(StoredUpdates(paths, out=tmp_path / "out.safetensors", memory=10 * CHUNK), trim=2)
+    with StoredUpdate(out) as found:
+        assert same(dict(found), trimmed_mean(held, trim=2))
+
+
+def test_progress_counts_every_byte_once(five) -> None:
+    held, paths = five
+    seen: list[tuple[int, int]] = []
+    median(StoredUpdates(paths, memory=10 * CHUNK, progress=lambda done, total: seen.append((done, total))))
+    total = sum(array.nbytes for update in held for array in update.values())
+    assert len(seen) > 3 and seen[-1] == (total, total)
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+
+
+def test_what_the_safetensors_library_writes_is_read_and_ours_is_read_by_it(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch", reason="safetensors is an optional peer")
+    torch = pytest.importorskip("torch", reason="bfloat16 needs torch")
+    states = [{"w": torch.randn(70, 900), "b": torch.randn(9).bfloat16(), "n": torch.tensor(3 + i)} for i in range(5)]
+    for i, state in enumerate(states):
+        library.save_file(state, tmp_path / f"{i}.theirs")
+        store(tmp_path / f"{i}.ours", state)
+        back = library.load_file(tmp_path / f"{i}.ours")
+        assert all(torch.equal(back[name], state[name]) for name in state)
+    wanted = trimmed_mean(states, trim=1)
+    for kind in ("theirs", "ours"):
+        got = trimmed_mean([tmp_path / f"{i}.{kind}" for i in range(5)], trim=1)
+        assert all(torch.equal(torch.as_tensor(got[name]), wanted[name]) for name in wanted)
+
+
+def test_not_finite_values_raise_or_drop_as_in_memory(five, tmp_path: Path) -> None:
+    held, paths = five
+    held[3]["weight"][600, 7] = np.nan
+    store(paths[3], held[3])
+    out = tmp_path / "out.safetensors"
+    with pytest.raises(AggregationError, match="1 coordinates keep a NaN .* from clients 3"):
+        weighted_mean(StoredUpdates(paths, out=out))
+    assert not out.exists() and not list(tmp_path.glob(".*"))
+    dropped = StoredUpdates(paths, out=out, memory=10 * CHUNK)
+    with StoredUpdate(weighted_mean(dropped, nan_policy="drop")) as found:
+        assert same(dict(found), weighted_mean(held, nan_policy="drop"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def damaged(path: Path, change: str) -> None:
+    data = bytearray(path.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    if change == "flip":
+        data[8 + length + 5 * CHUNK // 2] ^= 4
+    elif change == "cut":
+        del data[-3:]
+    elif change == "grown":
+        data += b"..."
+    elif change == "foreign":
+        data[:] = b"PK\x03\x04 this is an archive of something else"
+    elif change == "empty":
+        data.clear()
+    elif change == "header":
+        data[8:10] = b"]["
+    elif change == "extent":
+        header = json.loads(data[8 : 8 + length])
+        header["bias"]["shape"] = [10**9]
+        text = json.dumps(header).encode()
+        data[: 8 + length] = struct.pack("<Q", len(text)) + text
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("flip", "is damaged in entry 'weight' \\(chunk 2\\)"),
+        ("cut", "has .* bytes, .* is truncated or damaged"),
+        ("grown", "has .* bytes, .* is truncated or damaged"),
+        ("foreign", "is not a safetensors file"),
+        ("empty", "is not a safetensors file"),
+        ("header", "is not a safetensors file"),
+        ("extent", "is not a safetensors file: .* does not fit"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_client(five, tmp_path: Path, change: str, words: str) -> None:
+    _, paths = five
+    damaged(paths[2], change)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(AggregationError, match=f"2.safetensors of client '2' {words}"):
+        weighted_mean(StoredUpdates(paths, out=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_mismatches_and_missing_files_are_named(five, tmp_path: Path) -> None:
+    held, paths = five
+    store(paths[1], {**held[1], "bias": np.zeros(12)})
+    with pytest.raises(AggregationError, match=r"client 1\) has 'bias' as F64 \[12\], but client 0's is F64 \[13\]"):
+        median(paths)
+    store(paths[1], {"weight": held[1]["weight"]})
+    with pytest.raises(AggregationError, match=r"client 1\) lacks \['bias', "):
+        median(paths)
+    with pytest.raises(AggregationError, match="nowhere of client '0' cannot be opened: No such file"):
+        median([tmp_path / "nowhere"])
+    with pytest.raises(AggregationError, match="no updates"):
+        median(StoredUpdates([]))
+
+
+FULL_DISK = """
+import resource, signal, sys, numpy as np
+from fedincentive.aggregation import store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+store(sys.argv[1], {"w": np.zeros(100_000, np.float32)})
+"""
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = store(tmp_path / "update", {"w": np.float32([7])})
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "cannot be written: File too large. Nothing was left there." in done.stderr
+    assert os.listdir(tmp_path) == ["update"]
+    with StoredUpdate(path) as kept:
+        assert kept["w"].tolist() == [7.0]
+
+
+PEAK = """
+import resource, sys
+import fedincentive
+from fedincentive.aggregation import StoredUpdates
+fedincentive.trimmed_mean(StoredUpdates(sys.argv[2:4], out=sys.argv[1], memory=8 * 2**20), trim=0)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fedincentive.trimmed_mean(StoredUpdates(sys.argv[2:], out=sys.argv[1], memory=8 * 2**20), trim=2)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_peak_memory_does_not_grow_with_the_clients(tmp_path: Path) -> None:
+    paths = [store(tmp_path / f"{i}", {"w": np.full(2**22, i, np.float32)}) for i in range(12)]  # 200 MB in all
+    command = [sys.executable, "-c", PEAK, tmp_path / "out", *paths]
+    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 16 * 1024, "kilobytes"
+
+
+def test_the_command(five, tmp_path: Path) -> None:
+    held, paths = five
+    base = [sys.executable, "-m", "fedincentive.cli", "aggregate"]
+    line = [*base, "--rule", "trimmed-mean", "--trim", "2", "--out", "out.safetensors", *map(str, paths)]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "out.safetensors: trimmed-mean of 5 updates" in done.stdout
+    with StoredUpdate(tmp_path / "out.safetensors") as found:
+        assert same(dict(found), trimmed_mean(held, trim=2))
+    for extra, words in (
+        (["--trim", "3"], "trim=3 per side leaves nothing of n=5"),
+        (["--rule", "median", "--trim", "1"], "belong to --rule trimmed-mean"),
+        (["--rule", "mean", "--weights", "1,x"], "--weights is '1,x'"),
+    ):
+        done = subprocess.run(
+            [*base, *extra, "--out", "o2", *map(str, paths)], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode != 0 and words in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "o2").exists()
+
+
+def test_too_many_open_files_is_said(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    paths = [store(tmp_path / str(i), {"w": np.float32([i])}) for i in range(40)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
+    try:
+        with pytest.raises(AggregationError, match="cannot be opened: Too many open files"):
+            median(paths)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert median(paths)["w"].tolist() == [19.5]
