@@ -53,11 +53,23 @@ def read(name: str, directory: str | Path | None = None, **options: Any) -> Data
     >>> read("digits").x.shape
     (1797, 1, 8, 8)
     """
+    check(name, directory)
+    return READERS[name](Path(directory or "."), **options)
+
+
+def check(name: str, directory: str | Path | None) -> None:
+    """Fail before a long run where a data set is not there; reads nothing."""
     if name not in READERS:
         raise SettingError(f"There is no data set {name!r}.{nearest(name, READERS)}")
-    if name != "digits" and directory is None and not (name == "fashion-mnist" and DEBIAN_FASHION.exists()):
+    if name == "digits":
+        return
+    if directory is None and not (name == "fashion-mnist" and DEBIAN_FASHION.exists()):
         raise SettingError(f"Data set {name!r} needs files: say where they are with --data DIR. {SOURCES[name]}")
-    return READERS[name](Path(directory or "."), **options)
+    root = Path(directory or ".")
+    if name == "cifar10" and not (root / "cifar-10-batches-py" / "data_batch_1").exists():
+        raise _missing(name, root / "cifar-10-batches-py")
+    if name in ("femnist", "sent140"):
+        _leaf_files(name, root)
 
 
 def _missing(name: str, path: Path) -> SettingError:
@@ -153,17 +165,21 @@ def tokens(text: str) -> list[str]:
 
 def _leaf(name: str, directory: Path) -> dict[str, Mapping[str, Any]]:
     """The users of all LEAF files, in file and user order."""
-    root = directory / name
-    paths = sorted((root / "train").glob("*.json")) or sorted(root.glob("*.json"))
-    if not paths:
-        raise _missing(name, root / "train")
     users: dict[str, Mapping[str, Any]] = {}
-    for path in paths:
+    for path in _leaf_files(name, directory):
         try:
             users.update(json.loads(path.read_bytes())["user_data"])
         except (ValueError, KeyError, TypeError) as error:
             raise SettingError(f"{path} is not a LEAF file ({error!r}). {SOURCES[name]}") from error
     return users
+
+
+def _leaf_files(name: str, directory: Path) -> list[Path]:
+    root = directory / name
+    paths = sorted((root / "train").glob("*.json")) or sorted(root.glob("*.json"))
+    if not paths:
+        raise _missing(name, root / "train")
+    return paths
 
 
 def _owners(users: Mapping[str, Mapping[str, Any]]) -> np.ndarray:

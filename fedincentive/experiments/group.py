@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -126,6 +127,6 @@ class GroupSite(LossSite):
 class GroupAgent(Agent):
     """An agent that tells its group which broadcast it answers."""
 
-    def respond(self, broadcast: Broadcast, honest: Sequence[Update] = (), adversaries: int = 1) -> Report | None:
+    def respond(self, broadcast: Broadcast, *seen: Any) -> Report | None:
         self.site.group.hear(broadcast)  # type: ignore[attr-defined]
-        return super().respond(broadcast, honest, adversaries)
+        return super().respond(broadcast, *seen)

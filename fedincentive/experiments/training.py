@@ -7,7 +7,6 @@ layers are matrix products gain from it; a convolution with a weight per agent d
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
+from ..mechanisms import generator
 from ..messages import Update
 
 MEMORY = 2**30  # bytes that stacked parameters and activations may take at once
@@ -49,7 +49,7 @@ Request = tuple[str, np.ndarray]  # an agent and the examples it trains on
 
 def batches(agent: str, drawn: np.ndarray, step: int, local: Local) -> list[np.ndarray]:
     """The batches of an agent's training round; all randomness comes from (seed, agent, step)."""
-    rng = np.random.default_rng([local.seed, zlib.crc32(agent.encode()), step])
+    rng = generator(local.seed, agent, step)
     found = []
     for _ in range(local.epochs):
         order = rng.permutation(drawn)

@@ -1,0 +1,65 @@
+"""`fedincentive reproduce NAME`: the paper's experiments on real data, one command each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option(
+    "--preset", default="quick", show_default=True, help="quick (minutes on a laptop) or full (the paper's scale)."
+)
+@click.option("--data", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where the data sets are.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, metavar="DIR")
+@click.option("--seeds", type=click.IntRange(1), help="Runs per setting; the preset's own when not given.")
+@click.option(
+    "--on", "only", multiple=True, metavar="DATASET", help="Only this data set (cifar10, femnist, sent140, digits)."
+)
+@click.option("--resume", is_flag=True, help="Continue where an interrupted run stopped.")
+@click.option("--jobs", type=click.IntRange(1), help="Worker processes, one thread each; all cores when not given.")
+@click.option("--redraw", is_flag=True, help="Only draw the figures again, from the results in --out.")
+def reproduce(
+    names: tuple[str, ...],
+    preset: str,
+    directory: Path | None,
+    out: Path,
+    seeds: int | None,
+    only: tuple[str, ...],
+    resume: bool,
+    jobs: int | None,
+    redraw: bool,
+) -> None:
+    """Reproduce figures of the paper: raw results, figures (PNG and SVG) and a manifest in OUT/NAME.
+
+    \b
+    NAME is one of: example1, step-sizes, welfare-vs-agents, welfare-vs-beta, welfare-vs-time,
+    payments-vs-contribution, non-iid, adversarial, misreport, moral-hazard, one-point; or all.
+    """
+    try:
+        from ..experiments import runner
+        from ..experiments.studies import STUDIES
+    except ImportError as error:
+        raise click.ClickException(
+            f"{error.name} is needed for the experiments: pip install 'fedincentive[torch,plots]'."
+        ) from error
+    chosen = list(STUDIES) if names == ("all",) else list(names)
+    for name in chosen:
+        runner.find(name)
+    for name in chosen:
+        if redraw:
+            files = runner.draw(out / name)
+        else:
+            try:
+                folder = runner.run(
+                    name, out, preset=preset, directory=directory, seeds=seeds, resume=resume, jobs=jobs, only=only
+                )
+            except KeyboardInterrupt:
+                raise click.ClickException(
+                    f"Interrupted. What is done is kept: run the same command with --resume to go on with {name}."
+                ) from None
+            files = sorted(folder.glob("*.png"))
+        for path in files:
+            click.echo(path)

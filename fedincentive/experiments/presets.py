@@ -1,0 +1,36 @@
+"""Presets: `quick` for a laptop, `full` for the paper's scale. Each study reads its own section."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from ..errors import SettingError
+from ..settings import nearest
+
+NAMES = ("quick", "full")
+
+
+def load(name: str) -> dict[str, Any]:
+    """The preset's mapping: `data`, `economies` and `studies`."""
+    if name not in NAMES:
+        raise SettingError(f"There is no preset {name!r}.{nearest(name, NAMES)}")
+    return yaml.safe_load((resources.files(__package__) / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def of_study(name: str, preset: str, **changes: Any) -> dict[str, Any]:
+    """What one study needs of a preset; `changes` replace settings of the study itself (not None ones only)."""
+    whole = load(preset)
+    study = {**whole["studies"][name], **{key: value for key, value in changes.items() if value is not None}}
+    wanted = study.get("data", [])
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+    for data in wanted:
+        if data not in whole["data"]:
+            raise SettingError(f"Preset {preset!r} has no data set {data!r}.{nearest(data, whole['data'])}")
+    return {
+        "study": study,
+        "data": {data: whole["data"][data] for data in wanted},
+        "economies": {e: whole["economies"][e] for e in study.get("economies", whole["economies"])},
+    }

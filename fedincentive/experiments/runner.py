@@ -1,0 +1,233 @@
+"""Runs a study: cases in worker processes, one line of JSON per finished case, figures from those lines alone.
+
+OUT/<study>/
+  manifest.json     settings, seeds, versions, git commit, hardware, ledger heads, digest of the results
+  results.jsonl     one record per case, in case order; equal seeds give equal bytes
+  results.csv       the same numbers in a table
+  timings.jsonl     processor seconds per round: the one thing that does not repeat exactly
+  raw/<job>.jsonl   what workers write as they go; --resume continues from here
+  ledger/<job>.db   payments of the job's runs
+  <figure>.png, .svg
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from .. import ledger
+from ..errors import RunError, SettingError
+from ..settings import nearest
+from . import data, figures, presets
+from .manifest import machine, versions
+from .studies import STUDIES, Bench, Case, Record, Study, label
+
+POLL = 0.5  # seconds between looks at what the workers have written
+
+
+def run(
+    name: str,
+    out: str | Path,
+    *,
+    preset: str = "quick",
+    directory: str | Path | None = None,
+    seeds: int | None = None,
+    resume: bool = False,
+    jobs: int | None = None,
+    only: Sequence[str] | None = None,
+) -> Path:
+    """Play the study called `name`, write results and figures into OUT/name, and return that directory."""
+    study = find(name)
+    chosen = _chosen(name, preset, only)
+    given = presets.of_study(name, preset, seeds=seeds, data=chosen)
+    folder = Path(out) / name
+    _prepare(folder, {"study": name, "preset": preset, "settings": given}, resume)
+    for wanted in given["data"]:
+        data.check(wanted, directory)
+    cases = study.cases(given)
+    started = time.time()
+    _play(study, cases, given, folder, directory, jobs or os.cpu_count() or 1)
+    _collect(study, cases, folder, seconds=time.time() - started)
+    draw(folder)
+    return folder
+
+
+def find(name: str) -> Study:
+    if name not in STUDIES:
+        raise SettingError(f"There is no study {name!r}.{nearest(name, STUDIES)}")
+    return STUDIES[name]()
+
+
+def draw(folder: str | Path) -> list[Path]:
+    """Rebuild a study's figures from its results, without running anything."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    if not (folder / "results.jsonl").exists():
+        raise RunError(f"{folder} has no results.jsonl: its run was not finished. Continue it with --resume.")
+    records, timings = lines(folder / "results.jsonl"), lines(folder / "timings.jsonl")
+    return figures.save(find(manifest["study"]).draw(records, timings), folder)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{folder} is not the directory of a run: its manifest.json cannot be read ({error})."
+        ) from error
+
+
+def lines(path: Path) -> list[Record]:
+    """The records of a file; a last line that was cut off by a crash is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
+
+
+def _chosen(name: str, preset: str, only: Sequence[str] | None) -> Any:
+    """The data sets asked for, in the shape the study has them in (one name or a list)."""
+    known = presets.load(preset)["studies"][name].get("data")
+    if not only or known is None:
+        return None
+    return list(only) if isinstance(known, list) else only[0]
+
+
+def _prepare(folder: Path, manifest: dict[str, Any], resume: bool) -> None:
+    path = folder / "manifest.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not resume:
+        raise RunError(f"{folder} holds a run already: continue it with --resume, or give another --out.")
+    else:
+        before = read_manifest(folder)
+        changed = [key for key, value in manifest.items() if before.get(key) != json.loads(json.dumps(value))]
+        if changed:
+            raise RunError(f"{folder} holds a run with another {changed[0]}: give another --out, or the same options.")
+        return
+    _write(path, {**manifest, "versions": versions(), "machine": machine()})
+
+
+def _play(study: Study, cases: list[Case], given: Mapping[str, Any], folder: Path, directory: Any, jobs: int) -> None:
+    by_job: dict[str, list[Case]] = {}
+    for case in cases:
+        by_job.setdefault(study.job(case), []).append(case)
+    for part in ("raw", "ledger"):
+        (folder / part).mkdir(exist_ok=True)
+    done = {label(r["case"]) for path in _raw(folder) for r in lines(path)}
+    todo = {job: left for job, all_ in by_job.items() if (left := [c for c in all_ if label(c) not in done])}
+    bar = tqdm(total=len(cases), initial=len(cases) - sum(map(len, todo.values())), desc=study.name, unit="run")
+    with bar:
+        if not todo:
+            return
+        if jobs == 1 or len(todo) == 1:
+            for job, left in todo.items():
+                _work(study.name, job, left, given, folder, directory, bar)
+            return
+        _pool(study, todo, given, folder, directory, min(jobs, len(todo)), bar)
+
+
+def _pool(
+    study: Study, todo: Mapping[str, list[Case]], given: Any, folder: Path, directory: Any, jobs: int, bar: tqdm
+) -> None:
+    """One process per core, each with one thread: runs are independent, so both cores are busy all the time."""
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures: set[Future] = {
+            pool.submit(_work, study.name, job, left, given, folder, directory) for job, left in todo.items()
+        }
+        try:
+            while futures:
+                finished, futures = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
+                bar.n = sum(len(lines(path)) for path in _raw(folder))
+                bar.refresh()
+                for future in finished:
+                    future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def _work(
+    name: str, job: str, cases: list[Case], given: Any, folder: Path, directory: Any, bar: tqdm | None = None
+) -> None:
+    """The cases of one job, in one process with one thread; each is on disk before the next begins."""
+    import torch
+
+    torch.set_num_threads(1)
+    logging.getLogger("fedincentive").setLevel(logging.ERROR)  # a sweep tries betas that are too low on purpose
+    study, stem = find(name), re.sub(r"[^\w.-]", "_", job)
+    raw = folder / "raw" / f"{stem}.jsonl"
+    kept = lines(raw)
+    raw.write_text("".join(_line(record) for record in kept), encoding="utf-8")  # without a line cut off by a crash
+    with ledger.open(_book(folder, stem, len(kept))) as book, raw.open("a", encoding="utf-8") as file:
+        bench = Bench(given, directory, book)
+        for case in cases:
+            bench.seconds = []
+            result = study.play(case, bench)
+            timing = {"seconds": [round(x, 4) for x in bench.seconds]} if bench.seconds else {}
+            file.write(_line({"case": case, "result": result, **timing}))
+            file.flush()
+            if bar is not None:
+                bar.update()
+
+
+def _book(folder: Path, stem: str, begun: int) -> Path:
+    """The job's ledger; a job resumed half-way gets a new one, as the case it broke off in may be half in the old."""
+    return folder / "ledger" / (f"{stem}.db" if not begun else f"{stem}-from-{begun}.db")
+
+
+def _collect(study: Study, cases: list[Case], folder: Path, seconds: float) -> None:
+    found = {label(r["case"]): r for path in _raw(folder) for r in lines(path)}
+    records = [found[label(case)] for case in cases]
+    plain = [{"case": r["case"], "result": r["result"]} for r in records]
+    (folder / "results.jsonl").write_text("".join(map(_line, plain)), encoding="utf-8")
+    timings = [{"case": r["case"], "seconds": r["seconds"]} for r in records if "seconds" in r]
+    (folder / "timings.jsonl").write_text("".join(map(_line, timings)), encoding="utf-8")
+    _table(plain, folder / "results.csv")
+    heads = {}
+    for path in sorted((folder / "ledger").glob("*.db")):
+        with ledger.read(path) as book:
+            head = book.head()
+        heads[path.name] = {"count": head.count, "hash": head.hash}
+    digest = hashlib.sha256((folder / "results.jsonl").read_bytes()).hexdigest()
+    manifest = {**read_manifest(folder), "ledgers": heads, "results_sha256": digest, "seconds": round(seconds, 1)}
+    _write(folder / "manifest.json", manifest)
+
+
+def _table(records: Sequence[Record], path: Path) -> None:
+    """The scalars of every record; nested values stay in results.jsonl."""
+    rows = [{**r["case"], **{k: v for k, v in r["result"].items() if not isinstance(v, (dict, list))}} for r in records]
+    rows = [{k: v for k, v in row.items() if k not in ("certificate", "head", "model")} for row in rows]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _raw(folder: Path) -> list[Path]:
+    return sorted((folder / "raw").glob("*.jsonl"))
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record, separators=(",", ":")) + "\n"
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,203 @@
+"""A scene: real data shared among agents, a model, what data costs and is worth. Any mechanism is played on it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import engine, mechanisms, settings
+from ..adversary import Misreport
+from ..agent import Strategy
+from ..center import Center, Outcome
+from ..errors import SettingError
+from ..ledger import Ledger
+from ..mechanisms import generator
+from ..messages import RoundResult
+from ..settings import setting
+from . import models, partition
+from .data import Dataset
+from .group import Group, GroupAgent, GroupSite, Memory
+from .training import Grouped, Local, Losses, Plain, Shard
+
+SPLITS = ("iid", "writers", "grouped", "dirichlet", "pathological")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who has what: the data's side of a preset."""
+
+    data: str = setting(settings.text)
+    model: str = setting(settings.text)
+    split: str = setting(settings.one_of(*SPLITS), "iid")
+    agents: int = setting(settings.integer(2), 10)
+    points: int | None = setting(settings.optional(settings.integer(5)), None, help="The most examples of an agent.")
+    held_out: float = setting(settings.real(0.05, 0.9), 0.2, help="The part of them it values models by.")
+    users: int | None = setting(settings.optional(settings.integer(1)), None, help="Users per agent where grouped.")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished run with what only a simulation knows: values, costs, and the seconds of every round."""
+
+    outcome: Outcome
+    value_per_nat: float
+    nats: dict[str, float]  # r - L_i of the final model
+    costs: dict[str, float]  # of the points delivered per training round, on average
+    history: list[RoundResult]
+    seconds: list[float]  # processor seconds since the start, after each round
+
+    @property
+    def welfare(self) -> float:
+        """sum_i (r - L_i), in nats."""
+        return sum(self.nats.values())
+
+    @property
+    def net_welfare(self) -> float:
+        """sum_i (v_i - c_i), in units of money."""
+        return self.value_per_nat * self.welfare - sum(self.costs.values())
+
+    @property
+    def share(self) -> float:
+        """Points contributed of all points there are."""
+        return sum(self.outcome.s.values()) / sum(self.outcome.s_max.values())
+
+    def utilities(self, minor: int) -> dict[str, float]:
+        """u_i = v_i - c_i + p_i."""
+        paid = self.outcome.payments
+        return {a: self.value_per_nat * v - self.costs[a] + paid[a] / minor for a, v in self.nats.items()}
+
+    def curve(self) -> list[list[float]]:
+        """[training rounds done, welfare in nats]: agents report how they value the model they are sent."""
+        told = [r for r in self.history if r.phase in ("train", "value") and "welfare" in r.metrics]
+        rows = [[r.step, r.metrics["welfare"] / self.value_per_nat] for r in told if r.phase == "train"]
+        return [*rows, [self.outcome.trained, self.welfare]]
+
+
+class Scene:
+    """Agents with real data: the shares, the first model, costs ~ U[0, 1] and first contributions, all by seed."""
+
+    def __init__(self, data: Dataset, layout: Layout, seed: int, *, memory: Memory | None = None) -> None:
+        self.data, self.layout, self.seed = data, layout, seed
+        self.model = models.build(layout.model, data, seed)
+        self.w0 = {name: _fixed(array) for name, array in models.weights(self.model).items()}
+        self.memory = Memory() if memory is None else memory
+        self.parts = share(data, layout, seed)
+        width = len(str(layout.agents - 1))
+        self.names = [f"agent-{k:0{width}d}" for k in range(layout.agents)]
+        self.shards = {name: self._shard(part) for name, part in zip(self.names, self.parts, strict=True)}
+        rng = generator(seed, "costs")
+        self.cost = dict(zip(self.names, rng.uniform(0.0, 1.0, layout.agents).tolist(), strict=True))
+        self.s0 = {name: float(_first(len(shard.y), rng)) for name, shard in self.shards.items()}
+        self.orders = {name: generator(seed, name).permutation(len(shard.y)) for name, shard in self.shards.items()}
+        self.losses = Losses(self.model, self.shards)
+        self._groups: dict[Local, Group] = {}
+
+    def _shard(self, part: np.ndarray) -> Shard:
+        held = max(1, round(self.layout.held_out * len(part)))
+        x, y = torch.from_numpy(self.data.x[part]), torch.from_numpy(self.data.y[part])
+        prepare = getattr(self.model, "prepare", None)
+        x = x if prepare is None else prepare(x).contiguous()
+        return Shard(x[held:], y[held:], x[:held], y[:held])
+
+    def group(self, local: Local) -> Group:
+        """The agents' shared trainer for this kind of local work."""
+        if local not in self._groups:
+            trainer = (Grouped if self.model.grouped else Plain)(self.model, self.shards, local)  # type: ignore[operator]
+            self._groups[local] = Group(trainer, self.losses, self.w0, self.memory)
+        return self._groups[local]
+
+    def agents(
+        self,
+        incentive: mechanisms.Settings,
+        *,
+        lies: Mapping[str, Misreport | str] | None = None,
+        strategies: Mapping[str, Strategy | str] | None = None,
+    ) -> list[GroupAgent]:
+        group = self.group(
+            Local(incentive.local, incentive.epochs, incentive.batch, incentive.learning_rate, incentive.seed)
+        )
+        found = []
+        for name, shard in self.shards.items():
+            site = GroupSite(
+                name,
+                group,
+                len(shard.y),
+                order=self.orders[name],
+                reward=math.log(self.data.classes),
+                cost_per_point=incentive.cost_of(name),
+                value_per_nat=incentive.value_per_nat,
+                loss_cap=incentive.loss_cap,
+            )
+            strategy = (strategies or {}).get(name, "gradient")
+            found.append(GroupAgent(name, site, strategy, s0=self.s0[name], lies=(lies or {}).get(name)))
+        return found
+
+    def play(
+        self,
+        incentive: Mapping[str, Any],
+        book: Ledger | None = None,
+        *,
+        cost: float = 1.0,
+        lies: Mapping[str, Misreport | str] | None = None,
+        strategies: Mapping[str, Strategy | str] | None = None,
+    ) -> Played:
+        """Play a mechanism to its end; agent i's cost per point is `cost` times its draw from U[0, 1]."""
+        costs = {name: cost * c for name, c in self.cost.items()}
+        read = mechanisms.Settings.read({"cost": costs, "seed": self.seed, **incentive})
+        agents = self.agents(read, lies=lies, strategies=strategies)
+        mechanism = mechanisms.get(read.mechanism, read)
+        center = Center(read, mechanism, [agent.enrol() for agent in agents], self.w0, book)
+        history: list[RoundResult] = []
+        seconds: list[float] = []
+        start = time.process_time()
+
+        def note(result: RoundResult) -> None:
+            history.append(result)
+            seconds.append(time.process_time() - start)
+
+        outcome = engine.play(center, agents, progress=note)
+        losses = self.losses.all(outcome.w)
+        reward, cap = math.log(self.data.classes), read.loss_cap
+        nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
+        spent = {name: read.cost_of(name) * outcome.delivered[name] for name in self.names}
+        return Played(outcome, read.value_per_nat, nats, spent, history, seconds)
+
+
+def share(data: Dataset, layout: Layout, seed: int) -> partition.Parts:
+    """One index array per agent, cut to the layout's number of points."""
+    n, cut = layout.agents, layout.points
+    users = data.users
+    if layout.split in ("writers", "grouped") and users is None:
+        raise SettingError(f"Data set {data.name!r} does not say whose its examples are: choose another split.")
+    if layout.split == "iid" and cut is not None:
+        if n * cut > len(data):
+            raise SettingError(f"{n} agents with {cut} points need {n * cut} examples; {data.name} has {len(data)}.")
+        parts = partition.iid(len(data), len(data) // cut, seed)[:n]
+    elif layout.split == "iid":
+        parts = partition.iid(len(data), n, seed)
+    elif layout.split == "writers":
+        parts = partition.by_user(users, n, seed, least=20)
+    elif layout.split == "grouped":
+        parts = partition.grouped_users(users, n, layout.users, seed)
+    else:
+        # A quick run takes the part of the data that its agents would have in an even split.
+        kept = generator(seed, "kept").permutation(len(data))[: n * cut if cut else None]
+        draw = partition.dirichlet if layout.split == "dirichlet" else partition.pathological
+        return [kept[part] for part in draw(data.y[kept], n, seed=seed)]
+    return [part[:cut] for part in parts]
+
+
+def _first(s_max: int, rng: np.random.Generator) -> int:
+    """An integer s0 ~ U[s_max/3, 2 s_max/3], as in the paper."""
+    return int(rng.integers(math.ceil(s_max / 3), math.floor(2 * s_max / 3) + 1))
+
+
+def _fixed(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,29 @@
+"""The studies by name, in the order of the paper."""
+
+from __future__ import annotations
+
+from .base import Bench, Case, Record, Study, label
+from .closed_form import Example1, StepSizes
+from .liars import Adversarial, Misreporting
+from .money import MoralHazard, Payments
+from .points import OnePoint
+from .welfare import NonIid, WelfareVsAgents, WelfareVsBeta, WelfareVsTime
+
+STUDIES: dict[str, type[Study]] = {
+    study.name: study
+    for study in (
+        Example1,
+        StepSizes,
+        WelfareVsAgents,
+        WelfareVsBeta,
+        WelfareVsTime,
+        Payments,
+        NonIid,
+        Adversarial,
+        Misreporting,
+        MoralHazard,
+        OnePoint,
+    )
+}
+
+__all__ = ["STUDIES", "Bench", "Case", "Record", "Study", "label"]

@@ -1,0 +1,215 @@
+"""Social welfare against the number of agents, against beta, against time, and on splits that are not IID."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import figures, partition
+from .base import MECHANISMS, Bench, Case, Record, Study, summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WELFARE = "social welfare [nats]"
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+class Welfare(Study):
+    """All mechanisms on each data set, economy, number of agents and seed."""
+
+    splits: tuple[str, ...] = ()
+
+    def cases(self, given: Mapping[str, Any]) -> list[Case]:
+        study = given["study"]
+        return [
+            {
+                "data": data,
+                **({"split": split} if split else {}),
+                "agents": agents,
+                "seed": seed,
+                "economy": economy,
+                "mechanism": mechanism,
+            }
+            for data in as_list(study["data"])
+            for split in study.get("splits", [""])
+            for agents in as_list(study["agents"])
+            for seed in range(study["seeds"])
+            for economy in study["economies"]
+            for mechanism in MECHANISMS
+        ]
+
+    def play(self, case: Case, bench: Bench) -> dict[str, Any]:
+        scene = bench.scene(case)
+        incentive, cost = bench.incentive(case)
+        if case["mechanism"] == "2p-upbred":
+            incentive["slope"] = "bounded"  # phase 1 never needs the model
+        played = scene.play(incentive, bench.book, cost=cost)
+        bench.seconds = played.seconds
+        return summary(played, table=case["seed"] == 0)
+
+
+class WelfareVsAgents(Welfare):
+    name = "welfare-vs-agents"
+    title = "Social welfare against the number of agents"
+    panel = "data"
+
+    def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
+        panels = list(dict.fromkeys(r["case"][self.panel] for r in records))
+        economies = list(dict.fromkeys(r["case"]["economy"] for r in records))
+        figure, axes = figures.subplots(len(economies), len(panels))
+        for row, economy in zip(axes, economies, strict=True):
+            for axis, panel in zip(row, panels, strict=True):
+                for mechanism in MECHANISMS:
+                    points = [
+                        (r["case"]["agents"], r["result"]["welfare"])
+                        for r in records
+                        if (r["case"]["economy"], r["case"][self.panel], r["case"]["mechanism"])
+                        == (economy, panel, mechanism)
+                    ]
+                    figures.band(axis, points, **figures.STYLES[mechanism])
+                titled = f"{figures.TITLES.get(panel, panel)}\n{figures.TITLES.get(economy, economy)}"
+                axis.set(xlabel="agents", title=titled, xticks=sorted({r["case"]["agents"] for r in records}))
+            row[0].set_ylabel(WELFARE)
+        figures.legend_below(figure, axes[0, 0])
+        return {self.name: figure}
+
+
+class NonIid(WelfareVsAgents):
+    name = "non-iid"
+    title = "Social welfare on IID, Dirichlet and pathological splits"
+    panel = "split"
+
+    def cases(self, given: Mapping[str, Any]) -> list[Case]:
+        labels = {"data": given["study"]["data"], "labels": "distribution", "agents": 10, "seed": 0}
+        return [labels, *super().cases(given)]
+
+    def play(self, case: Case, bench: Bench) -> dict[str, Any]:
+        if "labels" not in case:
+            return super().play(case, bench)
+        data = bench.dataset(case["data"])
+        draws = {"pathological": partition.pathological, "dirichlet": partition.dirichlet}
+        return {
+            split: partition.counts(data.y, draw(data.y, case["agents"], seed=case["seed"]), data.classes).tolist()
+            for split, draw in draws.items()
+        }
+
+    def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
+        runs = [r for r in records if "labels" not in r["case"]]
+        found = super().draw(runs, timings)
+        tables = [r["result"] for r in records if "labels" in r["case"]]
+        return {**found, **({"label-distributions": distributions(tables[0])} if tables else {})}
+
+
+def distributions(tables: Mapping[str, Any]) -> Figure:
+    """The paper's label-distribution figure: one bar per agent, one colour per class."""
+    import matplotlib
+
+    figure, axes = figures.subplots(1, len(tables), width=5.5)
+    for axis, (split, rows) in zip(axes[0], tables.items(), strict=True):
+        table = np.array(rows)
+        colours = matplotlib.colormaps["cividis"](np.linspace(0, 1, table.shape[1]))
+        below = np.zeros(len(table))
+        for label in range(table.shape[1]):
+            axis.bar(np.arange(len(table)), table[:, label], bottom=below, color=colours[label], label=str(label),
+                     edgecolor="white", linewidth=0.4)  # fmt: skip
+            below += table[:, label]
+        axis.set(xlabel="agent", title=figures.TITLES[split], xticks=range(len(table)))
+    axes[0, 0].set_ylabel("examples")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, title="class",
+                  columnspacing=0.8, handlelength=1.0)  # fmt: skip
+    return figure
+
+
+class WelfareVsBeta(Welfare):
+    """2P-UPBReD with agents that look at their own slope: which beta is enough?"""
+
+    name = "welfare-vs-beta"
+    title = "Social welfare and contribution against beta"
+
+    def cases(self, given: Mapping[str, Any]) -> list[Case]:
+        study = given["study"]
+        return [
+            {"data": data, "agents": study["agents"], "seed": seed, "economy": economy, "mechanism": name, "beta": beta}
+            for data in as_list(study["data"])
+            for seed in range(study["seeds"])
+            for economy in study["economies"]
+            for name, beta in [("fedavg", "2"), *(("2p-upbred", beta) for beta in study["betas"])]
+        ]
+
+    def play(self, case: Case, bench: Bench) -> dict[str, Any]:
+        scene = bench.scene(case)
+        incentive, cost = bench.incentive(case)
+        played = scene.play(incentive, bench.book, cost=cost)
+        highest = max(incentive["cost"].values()) if "cost" in incentive else cost * max(scene.cost.values())
+        return {**summary(played, table=False), "highest_cost": highest}
+
+    def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
+        panels = list(dict.fromkeys(r["case"]["data"] for r in records))
+        economies = list(dict.fromkeys(r["case"]["economy"] for r in records))
+        figure, axes = figures.subplots(2, len(panels))
+        looks = {"paper": ("#0072B2", "s", "--"), "calibrated": ("#D55E00", "o", "-")}
+        for column, panel in enumerate(panels):
+            for economy in economies:
+                mine = [r for r in records if (r["case"]["data"], r["case"]["economy"]) == (panel, economy)]
+                colour, marker, line = looks.get(economy, ("#009E73", "^", "-"))
+                style = {"color": colour, "marker": marker, "linestyle": line, "label": figures.TITLES[economy]}
+                for row, key in enumerate(("welfare", "share")):
+                    points = [
+                        (float(r["case"]["beta"]), r["result"][key] * (100.0 if key == "share" else 1.0))
+                        for r in mine
+                        if r["case"]["mechanism"] == "2p-upbred"
+                    ]
+                    figures.band(axes[row, column], points, **style)
+            best = [r["result"]["welfare"] for r in mine if r["case"]["mechanism"] == "fedavg"]
+            bound = np.mean([r["result"]["highest_cost"] for r in mine])
+            axes[0, column].axhline(np.mean(best), color="#7f7f7f", linestyle=":", label="FedAvg, all data given")
+            for row in (0, 1):
+                axes[row, column].axvline(bound, color="black", linewidth=1, label="highest cost per point")
+            axes[0, column].set_title(figures.TITLES.get(panel, panel))
+            axes[1, column].set(xlabel=r"$\beta$ [money per point]", ylim=(-3, 103))
+        axes[0, 0].set_ylabel(WELFARE)
+        axes[1, 0].set_ylabel("contributed [% of all points]")
+        figures.legend_below(figure, axes[0, 0])
+        return {self.name: figure}
+
+
+class WelfareVsTime(Welfare):
+    """Each mechanism trains for itself here: nothing is shared between runs, so that the seconds are real."""
+
+    name = "welfare-vs-time"
+    title = "Social welfare against processor time"
+
+    def play(self, case: Case, bench: Bench) -> dict[str, Any]:
+        bench.forget()
+        return super().play(case, bench)
+
+    def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
+        panels = list(dict.fromkeys(r["case"]["data"] for r in records))
+        figure, axes = figures.subplots(1, len(panels))
+        clock = {str(t["case"]): t["seconds"] for t in timings}
+        for axis, panel in zip(axes[0], panels, strict=True):
+            for mechanism in MECHANISMS:
+                mine = [r for r in records if (r["case"]["data"], r["case"]["mechanism"]) == (panel, mechanism)]
+                x = np.mean([moments(r, clock[str(r["case"])]) for r in mine], axis=0)
+                y = np.mean([[value for _, value in r["result"]["curve"]] for r in mine], axis=0)
+                style = {**figures.STYLES[mechanism], "markevery": max(1, len(x) // 8)}
+                axis.plot(x, y, **style)
+            axis.set(xlabel="processor time [s]", title=figures.TITLES.get(panel, panel))
+        axes[0, 0].set_ylabel(WELFARE)
+        figures.legend_below(figure, axes[0, 0])
+        return {self.name: figure}
+
+
+def moments(record: Record, seconds: Sequence[float]) -> list[float]:
+    """When each point of a curve was reached: the model of training round t is there when round t - 1 is closed."""
+    phase_one = record["result"]["contribute_rounds"]
+    before = seconds[phase_one - 1] if phase_one else 0.0
+    training = record["result"]["training_rounds"]
+    return [before, *seconds[phase_one : phase_one + training]]
