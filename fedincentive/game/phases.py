@@ -68,9 +68,18 @@ def phase_one(
         state = next(states)
         ending = ending_of(state.s, game.s_max, state.residual, state.round, tol=tol, round_limit=round_limit)
     short = tuple(game.agents[i] for i in np.flatnonzero(state.s < game.s_max))
-    betas = (None, None) if ending == "full" else (beta_ne(game, w), beta_dom(game, w))
-    end = tuple(state.s.tolist())
-    return PhaseOne(ending, state.round, end, state.residual, short, beta, *betas, beta_ne_at_least=not game.concave)
+    ne, dom = (None, None) if ending == "full" else (beta_ne(game, w), beta_dom(game, w))
+    return PhaseOne(
+        ending=ending,
+        rounds=state.round,
+        s=tuple(state.s.tolist()),
+        residual=state.residual,
+        short=short,
+        beta=beta,
+        beta_ne=ne,
+        beta_dom=dom,
+        beta_ne_at_least=not game.concave,
+    )
 
 
 def ending_of(s: Array, s_max: Array, residual: float, rounds: int, *, tol: float, round_limit: int) -> Ending | None:
