@@ -19,6 +19,7 @@ from .manifest import Manifest
 from .metrics import metrics
 from .optimizer import Optimizer
 from .outcome import Outcome, caution, outcome
+from .spill import Spill
 from .validation import checked
 
 log = logging.getLogger("fedincentive")
@@ -58,6 +59,7 @@ class Center:
         if warning := caution(run, mechanism):
             log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism)
+        self._spill = Spill(mechanism, run.n, w0, self.path)
         self._commit(run, frozen(w0), Optimizer(settings.server_optimizer, settings.eta), entries)
 
     @classmethod
@@ -87,6 +89,7 @@ class Center:
         self.optimizer = Optimizer(
             settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
         )
+        self._spill = Spill(mechanism, run.n, self.w, self.path)
         self._append([Entry.from_json(text) for text in values["pending"]])
         self._open_round()
         return self
@@ -152,10 +155,11 @@ class Center:
             self.counts[dropped] += 1
             return False
         try:
-            self._reports[report.agent] = checked(report, run, self.mechanism, self.w, self.keys)
+            answer = checked(report, run, self.mechanism, self.w, self.keys)
         except ReportRefused:
             self.counts["refused"] += 1
             raise
+        self._reports[report.agent] = self._spill.keep(report.agent, answer)
         return True
 
     def close(self) -> RoundResult:
@@ -278,6 +282,7 @@ class Center:
     def _open_round(self) -> None:
         run = self.run
         self._reports: dict[str, Answer] = {}
+        self._spill.clear()
         self._attempts = 0
         run.asked = self._sample() if run.phase == "train" else run.agents
         w = None if run.phase == "contribute" else self.w

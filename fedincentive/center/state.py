@@ -25,7 +25,7 @@ from ..mechanisms import Run, Settings
 
 STATE, MANIFEST, AGENTS = "state.json", "manifest.json", "agents.json"
 # These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
-FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats")
+FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats", "spill")
 Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second, last) -> name -> array
 
 
@@ -61,7 +61,7 @@ def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarra
             for k, label in enumerate(values["arrays"]):
                 group, name = label.split(":", 1)
                 groups[group][name] = file[f"a{k}"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(
             f"{path} is missing or damaged ({error}): restore it from a backup or start a new run."
         ) from error

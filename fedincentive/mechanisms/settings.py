@@ -156,6 +156,12 @@ class Settings:
     ledger: str | None = setting(
         checks.optional(checks.text), None, help="SQLite path or postgresql:// address of the payment ledger."
     )
+    spill: str = setting(
+        checks.one_of("auto", "always", "never"),
+        "auto",
+        help="Updates wait on disk for the end of their round: when a round of them exceeds half of the free memory, "
+        "always, or never. For the rules mean, trimmed-mean and median.",
+    )
     keys: str | None = setting(
         checks.optional(checks.text), None, help="JSON file from agent to secret; with it every report must be signed."
     )

@@ -1,0 +1,99 @@
+"""Updates that wait on disk: the same run to the byte, nothing left behind, and clear words when the disk fails."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedincentive import engine, game
+from fedincentive.aggregation import StoredUpdate
+from fedincentive.center import spill
+from fedincentive.errors import AggregationError, RunError
+
+
+@pytest.fixture
+def quadratic():
+    return game.random_quadratic(5, 7, 3)
+
+
+def finish(center, agents):
+    return engine.play(center, agents)
+
+
+@pytest.mark.parametrize("mechanism", ["fedavg", "2p-upbred", "trim-2p-upbred", "t-upbred"])
+def test_a_spilled_run_is_the_same_run(quadratic, table, tmp_path: Path, mechanism: str) -> None:
+    values = {"rounds": 4, "beta": "50", "gamma": 0.5, "alpha": 0.2, "eta": 0.01, "loss_cap": 1e6}
+    wanted = finish(*table(quadratic, mechanism, spill="never", **values))
+    center, agents = table(quadratic, mechanism, spill="always", state=tmp_path / "run", **values)
+    assert center._spill.active
+    got = finish(center, agents)
+    assert got.digest == wanted.digest and got.payments == wanted.payments and got.s == wanted.s
+    assert list((tmp_path / "run" / "spill").iterdir()) == []
+
+
+def half_a_round(table, quadratic, **options):
+    center, agents = table(quadratic, "fedavg", spill="always", rounds=2, eta=0.01, **options)
+    broadcast = center.broadcast()
+    for agent in agents[:3]:
+        center.submit(agent.respond(broadcast))
+    return center, agents, broadcast
+
+
+def test_an_accepted_update_is_on_disk_at_once(quadratic, table, tmp_path: Path) -> None:
+    center, agents, broadcast = half_a_round(table, quadratic, state=tmp_path / "run")
+    files = sorted((tmp_path / "run" / "spill").iterdir())
+    assert len(files) == 3
+    with StoredUpdate(files[0]) as kept:
+        assert kept.metadata["agent"] == agents[0].name
+        assert np.array_equal(kept["w"], agents[0].respond(broadcast).update["w"])
+    assert all(isinstance(answer.update, StoredUpdate) for answer in center._reports.values())
+
+
+def test_damage_while_waiting_is_named(quadratic, table, tmp_path: Path) -> None:
+    center, agents, broadcast = half_a_round(table, quadratic, state=tmp_path / "run")
+    for agent in agents[3:]:
+        center.submit(agent.respond(broadcast))
+    path = sorted((tmp_path / "run" / "spill").iterdir())[1]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(AggregationError, match=f"of client '{agents[1].name}' is damaged in entry 'w'"):
+        center.close()
+
+
+def test_without_a_state_directory_the_files_go_with_the_center(quadratic, table) -> None:
+    center, _, _ = half_a_round(table, quadratic)
+    folder = center._spill.folder
+    assert len(list(folder.iterdir())) == 3
+    del center
+    assert not folder.exists()
+
+
+def test_a_full_disk_leaves_the_last_round_intact(quadratic, table, tmp_path: Path) -> None:
+    center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
+    saved = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        with pytest.raises(RunError, match=f"agent '{agents[3].name}' cannot wait on disk: .* Make room and resume"):
+            center.submit(agents[3].respond(center.broadcast()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == saved
+    assert len(list((tmp_path / "run" / "spill").iterdir())) == 3
+    assert center.submit(agents[3].respond(center.broadcast()))
+
+
+def test_auto_goes_by_free_memory(quadratic, table, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert spill.free_memory() > 2**20
+    assert not table(quadratic, "fedavg")[0]._spill.active
+    monkeypatch.setattr(spill, "free_memory", lambda: 2 * 7 * quadratic.w0.nbytes - 1)
+    assert table(quadratic, "fedavg")[0]._spill.active
+    assert not table(quadratic, "fedavg", aggregation="krum")[0]._spill.active
+    monkeypatch.setattr(spill, "free_memory", lambda: 2 * 7 * quadratic.w0.nbytes)
+    assert not table(quadratic, "fedavg")[0]._spill.active
