@@ -95,4 +95,5 @@ def band(axis: Axes, points: Sequence[tuple[Any, float]], **style: Any) -> None:
 
 def legend_below(figure: Figure, axis: Axes, columns: int = 4) -> None:
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False)
+    fits = max(1, int(figure.get_figwidth() // 2.2))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels), fits), frameon=False)

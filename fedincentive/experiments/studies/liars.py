@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import engine, mechanisms
-from ...adversary import Misreport, attack, misreport
+from ...adversary import Misreport, attack
 from ...agent import Agent, ClosedFormSite, FreeRider
 from ...center import Center
 from ...game import random_quadratic
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ATTACKED = ("upbred", "2p-upbred", "trim-2p-upbred")
-LIES = {"inflate-d": "inflates its update, values honestly", "inflate-v": "inflates its valuation"}
+PHI = {"paper": "as printed", "audited": "audited"}
 
 
 class Adversarial(Study):
@@ -89,12 +89,7 @@ class Misreporting(Study):
 
     def cases(self, given: Mapping[str, Any]) -> list[Case]:
         study = given["study"]
-        games: list[Case] = [
-            {"game": seed, "phi": phi, "lie": lie}
-            for seed in range(study["games"])
-            for phi in ("paper", "audited")
-            for lie in LIES
-        ]
+        games: list[Case] = [{"game": seed, "phi": phi} for seed in range(study["games"]) for phi in PHI]
         real = [
             {"data": study["data"], "agents": 2, "seed": seed, "economy": "paper", "lie": lie}
             for seed in range(study["seeds"])
@@ -109,11 +104,14 @@ class Misreporting(Study):
         return self._real(case, bench) if "data" in case else self._closed_form(case, bench)
 
     def _closed_form(self, case: Case, bench: Bench) -> dict[str, Any]:
+        """The best of several scalings of d_1 with an honest valuation: phi as printed never notices them."""
         study = bench.given["study"]
         values = {"mechanism": "t-upbred", "rounds": study["rounds"], "phi": case["phi"], "fine": study["fine"],
                   "gamma": 0.05, "eta": 0.1, "loss_cap": 1e6}  # fmt: skip
-        honest, lying = (truthful_utility(case["game"], values, lie) for lie in (None, case["lie"]))
-        return {"honest": rounded(honest), "lying": rounded(lying), "gain": rounded(lying - honest)}
+        honest = truthful_utility(case["game"], values, None)
+        lying = {size: truthful_utility(case["game"], values, size) for size in study["scales"]}
+        best = max(lying, key=lying.__getitem__)
+        return {"honest": rounded(honest), "scale": best, "gain": rounded(lying[best] - honest)}
 
     def _real(self, case: Case, bench: Bench) -> dict[str, Any]:
         """The paper's example, qualitatively: d = 0 and a lower s under UPBReD, with costs 0.2 and 0.1 per point."""
@@ -137,34 +135,33 @@ class Misreporting(Study):
         figure, axes = figures.subplots(1, 2, width=5.2, height=4.0)
         games = [r for r in records if "game" in r["case"]]
         left, right = axes[0]
-        kinds = [(phi, lie) for lie in LIES for phi in ("paper", "audited")]
         rng = np.random.default_rng(0)
-        for k, (phi, lie) in enumerate(kinds):
-            gains = np.array([r["result"]["gain"] for r in games if (r["case"]["phi"], r["case"]["lie"]) == (phi, lie)])
-            colour = "#D55E00" if phi == "paper" else "#0072B2"
-            marker = "o" if phi == "paper" else "s"
-            left.scatter(k + rng.uniform(-0.15, 0.15, len(gains)), gains, s=24, color=colour, marker=marker, alpha=0.7)
+        for k, (phi, colour, marker) in enumerate((("paper", "#D55E00", "o"), ("audited", "#0072B2", "s"))):
+            gains = np.array([r["result"]["gain"] for r in games if r["case"]["phi"] == phi])
+            left.scatter(k + rng.uniform(-0.2, 0.2, len(gains)), gains, s=30, color=colour, marker=marker, alpha=0.7)
         left.axhline(0, color="black", linewidth=0.8)
-        left.set_yscale("symlog", linthresh=0.1)
-        left.set_xticks(range(len(kinds)), [f"{lie}\n$\\phi$: {phi}" for phi, lie in kinds])
-        left.set(ylabel="gain from lying [money]", title="T-UPBReD, random games")
+        left.set_yscale("symlog", linthresh=0.01)
+        left.set_xticks(range(2), [f"fine {title}" for title in PHI.values()])
+        left.set(ylabel="gain from the best scaling of d [money]", title="T-UPBReD, random games", xlim=(-0.5, 1.5))
         real = [r for r in records if "data" in r["case"]]
         for k, (lie, title) in enumerate((("none", "honest"), ("zero-d", "d = 0,\nreports s/2"))):
             utilities = [r["result"]["utility"] for r in real if r["case"]["lie"] == lie]
             right.bar(k, np.mean(utilities), color=("#0072B2", "#D55E00")[k], width=0.6, label=title)
             right.scatter(np.full(len(utilities), k), utilities, color="black", s=14, zorder=3)
+        named = figures.TITLES.get(real[0]["case"]["data"], "")
         right.axhline(0, color="black", linewidth=0.8)
         right.set_xticks([0, 1], ["honest", "d = 0, says s/2"])
-        right.set(ylabel="utility of agent 1 [money]", title="UPBReD, two agents, CIFAR-10")
+        right.set(ylabel="utility of agent 1 [money]", title=f"UPBReD, two agents, {named}")
         return {self.name: figure}
 
 
-def truthful_utility(seed: int, values: Mapping[str, Any], lie: str | None) -> float:
+def truthful_utility(seed: int, values: Mapping[str, Any], scale: float | None) -> float:
     """Agent 1's v - c + p* at the end of T-UPBReD on a random quadratic game of three agents."""
     game = random_quadratic(seed, 3, 2)
     read = mechanisms.Settings.read(values)
+    liar = None if scale is None else Misreport(update=attack("scaled", scale))
     agents = [
-        Agent(site.name, site, s0=float(game.s0[i]), lies=misreport(lie) if lie and i == 0 else None)
+        Agent(site.name, site, s0=float(game.s0[i]), lies=liar if i == 0 else None)
         for i, site in enumerate(ClosedFormSite.of(game))
     ]
     by_name = {agent.name: agent for agent in agents}
