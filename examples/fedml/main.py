@@ -1,4 +1,4 @@
-"""An ordinary FedML program: scikit-learn's digits, split unevenly over the clients. It knows nothing of fedincentive."""
+"""An ordinary FedML program: scikit-learn's digits, split unevenly over the clients. It never names fedincentive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def digits(clients: int, batch_size: int, seed: int = 0) -> list:
-    """FedML's eight-part dataset: client i holds a share proportional to i + 2, and 20 % of all points are for testing."""
+    """FedML's eight-part dataset: client i has a share proportional to i + 2; a fifth of all points is for testing."""
     data = load_digits()
     order = np.random.default_rng(seed).permutation(len(data.target))
     x = torch.tensor(data.data[order] / 16, dtype=torch.float32)

@@ -22,8 +22,8 @@ class IncentiveServerAggregator(DefaultServerAggregator):
     """A ServerAggregator that also names the mechanism and the ledger.
 
     Pass one to `FedMLRunner(args, device, dataset, model, server_aggregator=...)`, or subclass it:
-    `on_before_aggregation`, `on_after_aggregation` and `test` are called as in FedML. `mechanism` is a mechanism or its
-    name, `ledger` an open ledger or where it is; what is not given is read from the YAML.
+    `on_before_aggregation`, `on_after_aggregation` and `test` are called as in FedML. `mechanism` is a mechanism's
+    class or name, `ledger` an open ledger or where it is; what is not given is read from the YAML.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class IncentiveServerAggregator(DefaultServerAggregator):
         model: torch.nn.Module,
         args: Any,
         *,
-        mechanism: Mechanism | str | None = None,
+        mechanism: type[Mechanism] | str | None = None,
         ledger: Ledger | str | None = None,
     ) -> None:
         super().__init__(model, args)
@@ -47,13 +47,11 @@ def check(aggregator: ServerAggregator, args: Any) -> None:
         )
     if getattr(args, "enable_defense", False):
         raise SettingError(
-            f"enable_defense is FedML's switch for its own optimizers: under {args.federated_optimizer} choose the rule "
-            "with incentive.aggregation (trimmed-mean, median, krum, ...)."
+            f"enable_defense is FedML's switch for its own optimizers: under {args.federated_optimizer} choose the "
+            "rule with incentive.aggregation (trimmed-mean, median, krum, ...)."
         )
     if getattr(args, "enable_fhe", False):
-        raise SettingError(
-            f"enable_fhe: {args.federated_optimizer} checks every update, which it cannot when they are encrypted."
-        )
+        raise SettingError(f"enable_fhe: {args.federated_optimizer} checks every update, so none may be encrypted.")
 
 
 class Hooks:

@@ -34,12 +34,14 @@ class LocalData:
         return DataLoader(chosen, batch_size=self.batch_size, shuffle=True, generator=order, collate_fn=self.collate)
 
 
-def local_data(client: int, train: Any, test: Any, batch_size: int, agent: str, seed: list[int]) -> LocalData:
+def local_data(
+    client: int, train: Any, test: Any, batch_size: int, agent: str, shuffle: np.random.Generator
+) -> LocalData:
     """The agent's data by point. Without test data, a fifth of its points is held out and s_max is what remains."""
     points, collate = as_dataset(train, agent)
     if test is not None and not empty(test):
         return LocalData(client, points, test, batch_size, collate)
-    order = np.random.default_rng([*seed, 1]).permutation(len(points))  # type: ignore[arg-type]
+    order = shuffle.permutation(len(points))  # type: ignore[arg-type]
     held_out = max(1, round(HELD_OUT * len(order)))
     kept = Subset(points, [int(i) for i in order[held_out:]])
     held = Subset(points, [int(i) for i in order[:held_out]])

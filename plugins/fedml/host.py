@@ -22,10 +22,9 @@ from ...game import read as read_game
 from ...messages import Enrol
 from . import aggregator as server_side
 from .arrays import buffers, to_arrays
-from .center import HostedCenter
 from .data import local_data
 from .settings import agent_names, read
-from .trainer import IncentiveClientTrainer, agent_seed, trainer_site
+from .trainer import IncentiveClientTrainer, trainer_site
 
 log = logging.getLogger("fedincentive")
 
@@ -79,9 +78,9 @@ class Host:
     @cached_property
     def mechanism(self) -> mechanisms.Mechanism:
         given = getattr(self._given[1], "mechanism", None)
-        return (
-            given if isinstance(given, mechanisms.Mechanism) else mechanisms.get(self.settings.mechanism, self.settings)
-        )
+        if isinstance(given, type):
+            return given(self.settings)
+        return mechanisms.get(self.settings.mechanism, self.settings)
 
     @cached_property
     def ledger(self) -> Any:
@@ -101,24 +100,27 @@ class Host:
         """Is there a saved run to go on with, and are we asked to?"""
         return self.settings.resume and (self.state_path / "state.json").exists()
 
+    @cached_property
+    def keys(self) -> dict[str, bytes] | None:
+        return read_keys(self.settings.keys) if self.settings.keys else None
+
     def center(self, enrolled: Sequence[Enrol]) -> Center:
-        """The center of this run: restored when it is resumed, else new."""
-        keys = read_keys(self.settings.keys) if self.settings.keys else None
-        if self.resumes:
-            center = HostedCenter.restore(
-                self.state_path, self.settings, self.mechanism, self.ledger, keys=keys, buffers=self._buffers
+        """A new center for the enrolled agents, or the saved one where the run is resumed."""
+        return self._hooked(
+            Center.open(
+                self.settings, self.mechanism, enrolled, self._w0, self.ledger, self.state_path, **self._options
             )
-        else:
-            center = HostedCenter(
-                self.settings,
-                self.mechanism,
-                enrolled,
-                self._w0,
-                self.ledger,
-                self.state_path,
-                keys=keys,
-                buffers=self._buffers,
-            )
+        )
+
+    def saved_center(self) -> Center | None:
+        """The center of a run to resume, before anyone has enrolled again; None for a new run."""
+        if not self.resumes:
+            return None
+        return self._hooked(
+            Center.restore(self.state_path, self.settings, self.mechanism, self.ledger, **self._options)
+        )
+
+    def _hooked(self, center: Center) -> Center:
         if self.game is None:
             center.hooks = server_side.Hooks(self.aggregator)
         return center
@@ -128,8 +130,8 @@ class Host:
         return {"w": self.game.w0} if self.game is not None else to_arrays(self.aggregator.get_model_params())
 
     @cached_property
-    def _buffers(self) -> frozenset[str]:
-        return frozenset() if self.game is not None else buffers(self.model, self._w0)
+    def _options(self) -> dict[str, Any]:
+        return {"keys": self.keys, "buffers": () if self.game is not None else buffers(self.model, self._w0)}
 
     # The agents' side
 
@@ -151,9 +153,9 @@ class Host:
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:
             return ClosedFormSite(self.game, index)
-        seed = agent_seed(self.settings.seed, name)
         test = self.test_local.get(index) if self.test_local else None
-        data = local_data(index, self.train_local[index], test, int(self.args.batch_size), name, seed)
+        shuffle = mechanisms.generator(self.settings.seed, "held out", name)
+        data = local_data(index, self.train_local[index], test, int(self.args.batch_size), name, shuffle)
         if not len(data):
             raise SettingError(f"Agent {name!r} (client {index}) has no training data.")
         trainer = self.trainer
@@ -168,12 +170,11 @@ class Host:
         return named if own is None else own
 
     def _key(self, name: str) -> bytes | None:
-        if self.settings.keys is None:
+        if self.keys is None:
             return None
-        keys = read_keys(self.settings.keys)
-        if name not in keys:
+        if name not in self.keys:
             raise SettingError(f"incentive.keys: {self.settings.keys} has no secret for agent {name!r}.")
-        return keys[name]
+        return self.keys[name]
 
 
 def _safe(run: str) -> str:

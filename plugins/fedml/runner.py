@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
+
 from ... import engine
-from ...agent import read_keys
 from ...center import Center, Outcome
 from ...errors import SettingError
+from ...game import max_regret
 from ...messages import RoundResult
 from .arrays import to_tensors
 from .client import Client
@@ -70,8 +72,8 @@ class Runner:
             {agent: rank for rank, agent in enumerate(host.agents, start=1)},
             host.host,
             host.center,
-            keys=read_keys(host.settings.keys) if host.settings.keys else None,
-            resumed=host.center([]) if host.resumes else None,
+            keys=host.keys,
+            resumed=host.saved_center(),
             progress=self._progress,
         )
         try:
@@ -88,9 +90,17 @@ class Runner:
     # How it went
 
     def _progress(self, center: Center, result: RoundResult) -> None:
-        record(self.args, result, self.host.settings.minor)
+        record(self.args, result, self.host.settings.minor, self._regret(center, result))
         if result.phase == "train" and not result.repeated and self.host.game is None:
             self._test(center, result.step)
+
+    def _regret(self, center: Center, result: RoundResult) -> float | None:
+        """Known in closed-form games only: the center of a real federation knows neither costs nor valuations."""
+        game = self.host.game
+        if game is None or result.phase == "contribute":
+            return None
+        s = np.array([result.s[agent] for agent in game.agents])
+        return max_regret(game, center.w["w"], s, beta=float(center.mechanism.beta)).value
 
     def _test(self, center: Center, step: int) -> None:
         """FedML's own tests of the new model, as often as `frequency_of_the_test` says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from ...agent import authentic
 from ...center import Center, Outcome
 from ...errors import QuorumError, ReportRefused
 from ...messages import Enrol, Report, RoundResult
+from ...settings import nearest
 from . import wire
 from .links import Link
 from .settings import HostSettings
@@ -119,18 +121,26 @@ class Server:
 
     def _hello(self, sender: str, hello: wire.Hello) -> None:
         """Enrol a new client; send the current broadcast to one that was restarted or lost a message."""
-        agent = hello.enrol.agent
-        if agent not in self.ranks:
-            log.warning("Refused %s: there is no agent %r in this run", sender, agent)
-            return
-        if self.keys is not None and not wire.hello_is_authentic(hello, self.keys.get(agent)):
-            log.warning("Refused %s: it enrols as %r without that agent's key", sender, agent)
-            return
-        if self.center is None:
-            self._enrolled.setdefault(agent, hello.enrol)
-            log.info("Agent %s enrols from %s: s_max %g", agent, sender, hello.enrol.s_max)
+        agent, wrong = hello.enrol.agent, self._wrong_with(hello)
+        if wrong:
+            log.warning("Refused %s, which enrols as %r: %s", sender, agent, wrong)
+        elif self.center is None:
+            if self._enrolled.setdefault(agent, hello.enrol) is hello.enrol:
+                log.info("Agent %s enrols from %s: s_max %g", agent, sender, hello.enrol.s_max)
         elif self._frame and hello.seen != wire.mark(self.center.broadcast()) and agent in self._awaited(self.center):
             self._send(agent, self._frame, self.host.heartbeat)
+
+    def _wrong_with(self, hello: wire.Hello) -> str:
+        enrol = hello.enrol
+        if enrol.agent not in self.ranks:
+            return "there is no such agent in this run" + nearest(enrol.agent, self.ranks)
+        if self.keys is not None and not wire.hello_is_authentic(hello, self.keys.get(enrol.agent)):
+            return "it is not signed with that agent's key"
+        if not (math.isfinite(enrol.s_max) and 0 <= enrol.s0 <= enrol.s_max and enrol.s_max > 0):
+            return f"s_max = {enrol.s_max!r} and s0 = {enrol.s0!r}"
+        if self.center is not None and self.center.run.limits[enrol.agent] != enrol.s_max:
+            return f"s_max = {enrol.s_max!r}, but it joined this run with {self.center.run.limits[enrol.agent]!r}"
+        return ""
 
     def _awaited(self, center: Center) -> Collection[str]:
         return self.ranks if center.done else center.missing

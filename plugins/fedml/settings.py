@@ -52,7 +52,7 @@ class HostSettings:
     """What the FedML host needs beside `fedincentive.mechanisms.Settings`."""
 
     agents: tuple[str, ...] | None = setting(
-        names, None, help="Stable agent names in the order of FedML's clients; agent-0, agent-1, ... when not given."
+        names, None, help="Stable agent names in the order of FedML's clients; agent-1, agent-2, ... when not given."
     )
     strategy: str | dict[str, str] = setting(
         strategies,
@@ -124,7 +124,7 @@ def refuse_flat(args: Any) -> None:
 def agent_names(host: HostSettings, n: int) -> tuple[str, ...]:
     """One name per client; padded, so that name order is client order."""
     if host.agents is None:
-        return tuple(f"agent-{i:0{len(str(n - 1))}d}" for i in range(n))
+        return tuple(f"agent-{rank:0{len(str(n))}d}" for rank in range(1, n + 1))
     if len(host.agents) != n:
         raise SettingError(
             f"incentive.agents has {len(host.agents)} names for {n} clients (train_args.client_num_in_total)."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
 
 from ...agent import LossSite, Site, Strategy
 from ...errors import SettingError
-from ...mechanisms import Settings
+from ...mechanisms import Settings, generator
 from ...messages import Update
 from .arrays import difference, to_arrays, to_tensors
 from .data import LocalData
@@ -61,7 +60,7 @@ def trainer_site(
         len(data),
         work.train,
         work.loss,
-        seed=agent_seed(settings.seed, agent),
+        order=generator(settings.seed, "order", agent).permutation(len(data)),
         reward=math.log(max(classes, 2)),
         cost_per_point=settings.cost_of(agent) if own is None else float(own),
         value_per_nat=settings.value_per_nat,
@@ -69,11 +68,6 @@ def trainer_site(
     )
     site.first_model = work.first_model
     return site
-
-
-def agent_seed(seed: int, agent: str) -> list[int]:
-    """All randomness comes from (seed, agent, step); the agent's name enters as a number."""
-    return [seed, zlib.crc32(agent.encode())]
 
 
 class _TrainerSite(LossSite):
@@ -104,7 +98,7 @@ class _Work:
         return self._first
 
     def train(self, w: Update, points: np.ndarray, step: int) -> Update:
-        seed = int(np.random.default_rng([*agent_seed(self.seed, self.agent), step]).integers(2**31))
+        seed = int(generator(self.seed, "train", self.agent, step).integers(2**31))
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
@@ -128,6 +122,6 @@ class _Work:
         if isinstance(found, tuple) and len(found) >= 2 and isinstance(found[1], (int, float)):
             return float(found[1])
         raise SettingError(
-            f"{type(self.trainer).__name__}.test() of agent {self.agent!r} returns {found!r}: return the sums test_loss "
-            "and test_total as FedML's trainers do, or set incentive.report_values: false."
+            f"{type(self.trainer).__name__}.test() of agent {self.agent!r} returns {found!r}: return the sums "
+            "test_loss and test_total as FedML's trainers do, or set incentive.report_values: false."
         )
