@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -100,8 +99,8 @@ def statement(target: str, agent: str, run: str | None, as_json: bool) -> None:
             names = ", ".join(list(book.balances(run))[:10])
             raise click.ClickException(f"There is no account {agent!r} here. The first ones: {names or 'none'}.")
     if as_json:
-        lines = [vars(line) for line in account.lines]
-        click.echo(json.dumps({"account": agent, "minor": account.minor, "balance": account.balance, "lines": lines}))
+        totals = {"minor": account.minor, "balance": account.balance, "delivered": account.delivered}
+        click.echo(json.dumps({"account": agent, **totals, "lines": [vars(line) for line in account.lines]}))
         return
     _show_statement(account)
 
@@ -147,10 +146,10 @@ def _checkpoints(text: str) -> list[Checkpoint]:
             return [Checkpoint.parse(text)]
         except LedgerError as error:
             raise click.UsageError(f"{error} A file of that name is not there either.") from error
-    found = re.findall(r"\b\d+:[0-9a-f]{64}\b", Path(text).read_text("utf-8", errors="replace"))
+    found = Checkpoint.find(Path(text).read_text("utf-8", errors="replace"))
     if not found:
-        raise click.UsageError(f"There is no checkpoint COUNT:HASH in {text}.")
-    return [Checkpoint.parse(line) for line in found]
+        raise click.UsageError(f"There is no checkpoint in {text}.")
+    return found
 
 
 def _as_json(result: Verification) -> str:
@@ -185,8 +184,8 @@ def _show_statement(account: Statement) -> None:
     ]  # fmt: skip
     titles = ("seq", "run", "round", "kind", "committed", "delivered", "amount", "balance", "because")
     _table(titles, rows, right={0, 2, 4, 5, 6, 7})
-    total = f"paid {money(account.paid)}, charged {money(account.charged)}, balance {money(account.balance)}"
-    click.echo(f"\nTotal: {total}")
+    moved = f"paid {money(account.paid)}, charged {money(account.charged)}, balance {money(account.balance)}"
+    click.echo(f"\nTotal: delivered {account.delivered} points, {moved}")
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: set[int]) -> None:

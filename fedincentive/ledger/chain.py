@@ -11,6 +11,7 @@ thing from ever being read as a hash of another.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -39,6 +40,20 @@ class Checkpoint:
         if not count.isdecimal() or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
             raise LedgerError(f"A checkpoint is written COUNT:HASH with 64 hexadecimal digits, not {text!r}.")
         return cls(int(count), digest)
+
+    @classmethod
+    def find(cls, text: str) -> list[Checkpoint]:
+        """All checkpoints in a log, a report or a run's manifest: COUNT:HASH, or an object with "count" and "hash".
+
+        >>> [c.count for c in Checkpoint.find('[{"count": 3, "hash": "%s"}] and 4:%s' % ("ab" * 32, "cd" * 32))]
+        [4, 3]
+        """
+        found = [cls.parse(match) for match in re.findall(r"\b\d+:[0-9a-f]{64}\b", text)]
+        for inside in re.findall(r"\{([^{}]*)\}", text):
+            count, digest = re.search(r'"count":\s*(\d+)', inside), re.search(r'"hash":\s*"([0-9a-f]{64})"', inside)
+            if count and digest:
+                found.append(cls(int(count[1]), digest[1]))
+        return found
 
 
 def header(minor: int) -> dict[str, object]:

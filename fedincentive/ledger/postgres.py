@@ -36,6 +36,7 @@ class PostgresLedger(Ledger):
         self._target = address
         self.address = _without_password(address)
         self._lock = threading.RLock()
+        self._closed = False
         self._db: psycopg.Connection[Any] = self._connect()
         try:
             with self._explained("be used as a ledger"):
@@ -120,8 +121,7 @@ class PostgresLedger(Ledger):
 
     @contextmanager
     def _appending(self) -> Iterator[None]:
-        if self._db.closed:
-            self._db = self._connect()  # the server was restarted; what it acknowledged is there
+        self._reconnect()
         try:
             yield
         except psycopg.Error as error:
@@ -132,6 +132,13 @@ class PostgresLedger(Ledger):
                     "append the same entry again; it is never written twice."
                 ) from error
             raise LedgerError(f"{self.address} refused the entry: {_line(error)}.") from error
+
+    def _reconnect(self) -> None:
+        """After the server was restarted; all that it acknowledged is there."""
+        if self._closed:
+            raise LedgerError(f"{self.address} is closed; open it again.")
+        if self._db.closed:
+            self._db = self._connect()
 
     # reading
 
@@ -196,8 +203,7 @@ class PostgresLedger(Ledger):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        if self._db.closed:
-            self._db = self._connect()
+        self._reconnect()
         with self._explained("be read"):
             yield
 
@@ -227,6 +233,7 @@ class PostgresLedger(Ledger):
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._db.close()
 
 

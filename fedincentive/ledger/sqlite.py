@@ -33,6 +33,7 @@ class SQLiteLedger(Ledger):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._failure: str | None = None
+        self._closed = False
         self._db = self._connect(create)
         try:
             if create:
@@ -179,6 +180,8 @@ class SQLiteLedger(Ledger):
     def _check_usable(self) -> None:
         if self._process != os.getpid():
             raise LedgerError(f"{self.address} was opened by another process; open it again in this one.")
+        if self._closed:
+            raise LedgerError(f"{self.address} is closed; open it again.")
         if self._failure:
             raise LedgerError(f"{self.address} failed before ({self._failure}); open it again.")
 
@@ -260,6 +263,7 @@ class SQLiteLedger(Ledger):
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._db.close()
 
 

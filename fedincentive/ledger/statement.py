@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from .export import decimal
@@ -44,6 +45,11 @@ class Statement:
     @property
     def balance(self) -> int:
         return self.paid - self.charged
+
+    @property
+    def delivered(self) -> str:
+        """The points delivered in all rounds."""
+        return f"{float(sum(Fraction(line.delivered) for line in self.lines if line.delivered)):.12g}"
 
 
 def statement(book: Ledger, account: str, run: str | None = None) -> Statement:

@@ -162,6 +162,16 @@ def test_a_ledger_survives_closing_and_is_found_again(target, run_entries):
         assert book.minor == 10**6
 
 
+def test_a_closed_book_stays_closed(target):
+    book = ledger.open(target)
+    book.append(simple())
+    book.close()
+    book.close()
+    for use in (lambda: book.append(simple(1)), book.head, lambda: list(book.rows()), book.balances):
+        with pytest.raises(LedgerError, match="is closed; open it again"):
+            use()
+
+
 def test_minor_units_are_fixed_when_a_ledger_is_made(target):
     with ledger.open(target, minor=100) as book:
         assert book.minor == 100

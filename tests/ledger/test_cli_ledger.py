@@ -1,0 +1,153 @@
+"""`fedincentive ledger` as people and scripts call it, on a file and on a server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from fedincentive import ledger
+from fedincentive.cli import main
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Calls the command in this process, where it starts at once; `stderr` holds everything that was printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> SimpleNamespace:
+        done = CliRunner().invoke(main, ["ledger", *arguments], prog_name="fedincentive")
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.output)
+
+    return call
+
+
+@pytest.fixture
+def filled(target, run_entries) -> str:
+    with ledger.open(target) as book:
+        for entry in run_entries():
+            book.append(entry)
+        book.append(ledger.reversal(list(book.entries())[2], 9, "the audit was wrong"))
+    return target
+
+
+def test_head_show_and_balances(run, filled):
+    with ledger.read(filled) as book:
+        head, balances = book.head(), book.balances()
+    assert run("head", filled).stdout == f"{head}\n"
+    shown = run("show", filled).stdout.splitlines()
+    assert shown[0].split() == ["seq", "run", "round", "kind", "rule", "accounts", "moved", "hash"]
+    assert len(shown) == 1 + head.count
+    assert shown[2].split()[:5] == ["2", "demo", "1", "tranche", "tranche/1"]
+    assert [json.loads(line)["seq"] for line in run("show", filled, "--json").stdout.splitlines()] == list(range(1, 9))
+    assert len(run("show", filled, "--run", "nobody").stdout.splitlines()) == 1
+    table = run("balances", filled).stdout.splitlines()
+    assert table[-1].split() == ["sum", "0.000000"]
+    assert json.loads(run("balances", filled, "--json").stdout) == {"minor": 10**6, "balances": balances}
+
+
+def test_a_statement_a_person_can_read(run, filled):
+    """Everything that concerns bob: what he committed and delivered, each amount with its reason, and the totals."""
+    text = run("statement", filled, "bob").stdout
+    lines = text.splitlines()
+    assert lines[0] == "Statement of bob"
+    rows = [line for line in lines[3:] if line.strip() and not line.startswith("Total")]
+    assert len(rows) == 8
+    assert "16" in rows[0].split() and "memo" in rows[0]  # committed 16 points
+    assert "beta 7/5 / 3 rounds x (delivered so far 16 - others' mean" in text
+    assert "failed: update" in text
+    assert "corrects entry 3: the audit was wrong" in text
+    with ledger.read(filled) as book:
+        balance = book.balances()["bob"]
+    assert lines[-1].endswith(f"balance {balance / 10**6:.6f}")
+    data = json.loads(run("statement", filled, "bob", "--json").stdout)
+    assert data["balance"] == balance == sum(line["amount"] for line in data["lines"]) == data["lines"][-1]["balance"]
+    assert data["delivered"] == "32"  # absent in one of the three rounds
+    assert "delivered 32 points" in lines[-1]
+
+
+def test_a_statement_of_nobody_names_the_accounts(run, filled):
+    done = run("statement", filled, "eve")
+    assert done.returncode == 1
+    assert "ann, bob, cyd, dan, treasury" in done.stderr
+
+
+def test_verify_exits_0_when_clean(run, filled, tmp_path):
+    with ledger.read(filled) as book:
+        head = str(book.head())
+    done = run("verify", filled, "--recompute", "--checkpoint", head)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("clean: 8 entries")
+    assert "every amount derived again" in done.stdout
+    (tmp_path / "run.log").write_text(f"INFO round 3 head {head}\n")
+    (tmp_path / "manifest.json").write_text(json.dumps({"checkpoints": [{"count": 8, "hash": head[2:], "round": 9}]}))
+    for file in ("run.log", "manifest.json"):
+        result = json.loads(run("verify", filled, "--json", "--checkpoint", file).stdout)
+        assert (result["clean"], result["checkpoint"], result["checkpoints"]) == (True, head, 1)
+        assert (result["findings"], result["recomputed"]) == ([], False)
+        with ledger.read(filled) as book:
+            assert result["postings"] == sum(len(record.postings) for record in book.entries())
+
+
+def test_verify_exits_1_with_findings(run, filled, tmp_path):
+    checkpoint = "99:" + "ab" * 32
+    done = run("verify", filled, "--checkpoint", checkpoint)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == "checkpoint: 99 entries were seen, 8 are here: the tail was cut."
+    (finding,) = json.loads(run("verify", filled, "--checkpoint", checkpoint, "--json").stdout)["findings"]
+    assert finding["name"] == "checkpoint"
+    assert finding["seq"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", "missing.db"],
+        ["verify", "text.txt"],
+        ["verify", "empty.db", "--checkpoint", "nonsense"],
+        ["verify", "empty.db", "--checkpoint", "text.txt"],
+        ["verify"],
+        ["verify", "empty.db", "--nonsense"],
+    ],
+)
+def test_verify_exits_2_when_called_wrongly(run, tmp_path, arguments):
+    ledger.open(tmp_path / "empty.db").close()
+    (tmp_path / "text.txt").write_text("nothing here\n" * 100)
+    done = run(*arguments)
+    assert done.returncode == 2, done.stdout
+    assert "Error" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "balances", "head", "verify", "export"])
+def test_reading_a_missing_ledger_makes_no_file(run, tmp_path, command):
+    done = run(command, "missing.db")
+    assert done.returncode != 0
+    assert "There is no ledger at missing.db." in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_exports_go_to_the_screen_or_to_a_file(run, filled, tmp_path):
+    for form in ("csv", "jsonl", "beancount"):
+        shown = run("export", filled, "--format", form).stdout
+        assert run("export", filled, "--format", form, "-o", "out.txt").returncode == 0
+        assert (tmp_path / "out.txt").read_text() == shown != ""
+    assert run("export", filled).stdout.splitlines()[0] == '{"ledger":"fedincentive","minor":1000000,"version":1}'
+
+
+def test_as_a_program(tmp_path):
+    """The exit codes and the streams are those of a real process."""
+    ledger.open(tmp_path / "a.db").close()
+    commands = {("verify", "a.db"): 0, ("verify", "a.db", "--checkpoint", "9:" + "ab" * 32): 1, ("verify", "b.db"): 2}
+    for arguments, code in commands.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "fedincentive.cli", "ledger", *arguments],
+            capture_output=True, text=True, cwd=tmp_path, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert bool(done.stderr) == (code == 2)
