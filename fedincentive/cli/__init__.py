@@ -17,6 +17,7 @@ COMMANDS = {
     "ledger": ("ledger", "Read, check and export a payment ledger."),
     "play": ("play", "Play a closed-form game to its end and certify the outcome."),
     "quote": ("quote", "What the payments of a game would mean for each agent, before anyone signs."),
+    "report": ("report", "Write a run as one self-contained HTML page."),
     "reproduce": ("reproduce", "Reproduce the paper's experiments on real data: results, figures, manifest."),
     "settings": ("settings", "Every setting of a run, its default and its meaning."),
 }

@@ -22,6 +22,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "fedavg-strategic": {"color": "#CC79A7", "marker": "X", "linestyle": ":", "label": "FedAvg-strategic", "zorder": 2},
     "trim-2p-upbred": {"color": "#E69F00", "marker": "D", "linestyle": "-", "label": "trimmed 2P-UPBReD", "zorder": 5},
 }
+# Ten classes: Paul Tol's muted set.
+CLASSES = ("#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933", "#AA4499", "#BBBBBB")
 TITLES = {
     "cifar10": "CIFAR-10",
     "femnist": "Digits by writer (FEMNIST layout)",

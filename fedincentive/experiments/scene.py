@@ -46,7 +46,8 @@ class Played:
     """A finished run with what only a simulation knows: values, costs, and the seconds of every round."""
 
     outcome: Outcome
-    value_per_nat: float
+    settings: mechanisms.Settings
+    beta: float  # the price of a point that agents felt; 0 without contribution payments
     nats: dict[str, float]  # r - L_i of the final model
     costs: dict[str, float]  # of the points delivered per training round, on average
     history: list[RoundResult]
@@ -60,22 +61,22 @@ class Played:
     @property
     def net_welfare(self) -> float:
         """sum_i (v_i - c_i), in units of money."""
-        return self.value_per_nat * self.welfare - sum(self.costs.values())
+        return self.settings.value_per_nat * self.welfare - sum(self.costs.values())
 
     @property
     def share(self) -> float:
         """Points contributed of all points there are."""
         return sum(self.outcome.s.values()) / sum(self.outcome.s_max.values())
 
-    def utilities(self, minor: int) -> dict[str, float]:
+    def utilities(self) -> dict[str, float]:
         """u_i = v_i - c_i + p_i."""
-        paid = self.outcome.payments
-        return {a: self.value_per_nat * v - self.costs[a] + paid[a] / minor for a, v in self.nats.items()}
+        paid, minor = self.outcome.payments, self.settings.minor
+        return {a: self.settings.value_per_nat * v - self.costs[a] + paid[a] / minor for a, v in self.nats.items()}
 
     def curve(self) -> list[list[float]]:
         """[training rounds done, welfare in nats]: agents report how they value the model they are sent."""
         told = [r for r in self.history if r.phase in ("train", "value") and "welfare" in r.metrics]
-        rows = [[r.step, r.metrics["welfare"] / self.value_per_nat] for r in told if r.phase == "train"]
+        rows = [[r.step, r.metrics["welfare"] / self.settings.value_per_nat] for r in told if r.phase == "train"]
         return [*rows, [self.outcome.trained, self.welfare]]
 
 
@@ -166,7 +167,7 @@ class Scene:
         reward, cap = math.log(self.data.classes), read.loss_cap
         nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
         spent = {name: read.cost_of(name) * outcome.delivered[name] for name in self.names}
-        return Played(outcome, read.value_per_nat, nats, spent, history, seconds)
+        return Played(outcome, read, float(mechanism.beta), nats, spent, history, seconds)
 
 
 def share(data: Dataset, layout: Layout, seed: int) -> partition.Parts:

@@ -85,9 +85,9 @@ def label(case: Case) -> str:
     return " ".join(f"{key}={value}" for key, value in case.items())
 
 
-def summary(played: Played, minor: int = 10**6, *, table: bool = True) -> dict[str, Any]:
+def summary(played: Played, *, table: bool = True) -> dict[str, Any]:
     """What is kept of a run: rounded to what a figure can show, with a table of the agents where asked for."""
-    outcome = played.outcome
+    outcome, minor = played.outcome, played.settings.minor
     found: dict[str, Any] = {
         "status": outcome.status,
         "contribute_rounds": outcome.contributed,
@@ -100,35 +100,37 @@ def summary(played: Played, minor: int = 10**6, *, table: bool = True) -> dict[s
         "model": outcome.digest,
     }
     if table:
-        utilities = played.utilities(minor)
+        utilities = played.utilities()
         found["agents"] = {
             name: {
                 "s_max": rounded(outcome.s_max[name]),
                 "s": rounded(outcome.s[name]),
                 "delivered": rounded(outcome.delivered[name]),
-                "value": rounded(played.value_per_nat * played.nats[name]),
+                "value": rounded(played.settings.value_per_nat * played.nats[name]),
                 "cost": rounded(played.costs[name]),
                 "payment": outcome.payments[name] / minor,
                 "utility": rounded(utilities[name]),
             }
             for name in outcome.s
         }
-        found["certificate"] = certificate(outcome, minor)
+        found["certificate"] = certificate(played)
     return found
 
 
-def certificate(outcome: Any, minor: int) -> str:
+def certificate(played: Played) -> str:
     """The center's certificate of a run on real data: it knows neither costs nor valuations, and says so."""
-    promises = outcome.promises
+    outcome, promises = played.outcome, played.outcome.promises
     return str(
         certify(
             None,
             None,
             list(outcome.s.values()),
+            beta=played.beta,
+            settlement=played.settings.settlement if played.beta else "none",
             agents=list(outcome.s),
             s_max=list(outcome.s_max.values()),
-            payments=dict(outcome.payments),
-            minor=minor,
+            payments=dict(outcome.payments) if played.beta else None,
+            minor=played.settings.minor,
             valuations=dict(outcome.valuations),
             claims=promises.claims,
             disclaimed=promises.disclaimed,

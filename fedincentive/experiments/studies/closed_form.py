@@ -81,34 +81,34 @@ class StepSizes(Study):
     title = "Step sizes gamma for which Theorem 1 promises convergence"
 
     def cases(self, given: Mapping[str, Any]) -> list[Case]:
-        return [{"axis": "lambda"}, {"axis": "cross"}]
+        return [{"axis": axis, "fixed": value} for axis in ("lambda", "cross") for value in given["study"][axis]]
 
     def job(self, case: Case) -> str:
         return "all"
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        """For each lambda (or P~): the largest gamma with W1 < 1, by bisection of the factor itself."""
-        study = bench.given["study"]
-        n, bound = study["agents"], study["bound"]
+        """For each lambda (with P~ fixed), or each P~ (with lambda fixed): the largest gamma with W1 < 1."""
+        study, fixed = bench.given["study"], float(case["fixed"])
         rows = []
         for x in np.linspace(0.0, 2.0, 201)[1:]:
-            strength = x if case["axis"] == "lambda" else study["strength"]
-            cross = study["cross"] * 0.5 if case["axis"] == "lambda" else x
-            rows.append([rounded(x), rounded(largest_step(strength, n * bound, cross))])
+            strength, cross = (x, fixed) if case["axis"] == "lambda" else (fixed, x)
+            rows.append([rounded(x), rounded(largest_step(strength, study["agents"] * study["bound"], cross))])
         return {"rows": rows}
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
-        figure, axes = figures.subplots(1, 2, width=5.0)
-        for axis, record in zip(axes[0], sorted(records, key=lambda r: r["case"]["axis"], reverse=True), strict=True):
-            rows = np.array(record["result"]["rows"])
-            axis.fill_between(rows[:, 0], 0, rows[:, 1], color="#56B4E9", alpha=0.6, label="$W_1 < 1$")
-            axis.plot(rows[:, 0], rows[:, 1], color="#0072B2")
-            axis.set(ylabel=r"step size $\gamma$", xlim=(0, 2), ylim=(0, max(0.01, 1.05 * rows[:, 1].max())))
-        axes[0, 0].set(xlabel=r"strong concavity $\lambda$", title=r"$\tilde P = 0.5$, $n = 2$, $L = 1$")
-        axes[0, 0].axvspan(1, 2, facecolor="none", edgecolor="#7f7f7f", hatch="//", label=r"impossible: $\lambda > L$")
-        axes[0, 1].set(xlabel=r"cross term $\tilde P$", title=r"$\lambda = 1.1$ (impossible with $L = 1$)")
-        axes[0, 1].axvspan(0, 2, facecolor="none", edgecolor="#7f7f7f", hatch="//")
-        figures.legend_below(figure, axes[0, 0], 2)
+        figure, axes = figures.subplots(1, 2, width=5.0, height=4.0)
+        looks = [("#D55E00", "--"), ("#0072B2", "-")]
+        for axis, kind, symbol in ((axes[0, 0], "lambda", r"\tilde P"), (axes[0, 1], "cross", r"\lambda")):
+            mine = [r for r in records if r["case"]["axis"] == kind]
+            for (colour, line), record in zip(looks, mine, strict=False):
+                rows, fixed = np.array(record["result"]["rows"]), record["case"]["fixed"]
+                axis.fill_between(rows[:, 0], 0, rows[:, 1], color=colour, alpha=0.25)
+                axis.plot(rows[:, 0], rows[:, 1], color=colour, linestyle=line, label=f"${symbol} = {fixed:g}$")
+            axis.set(ylabel=r"largest step size $\gamma$", xlim=(0, 2), ylim=(0, 0.85))
+            axis.legend(loc="upper right" if kind == "cross" else "upper left", frameon=True)
+        axes[0, 0].set(xlabel=r"strong concavity $\lambda$", title="$n = 2$, $L = 1$; hatched: impossible")
+        axes[0, 0].axvspan(1, 2, facecolor="none", edgecolor="#9f9f9f", hatch="//")  # lambda > L
+        axes[0, 1].set(xlabel=r"cross term $\tilde P$", title=r"$\lambda = 1.1 > L = 1$ is impossible")
         return {"step-sizes": figure}
 
 

@@ -108,15 +108,14 @@ class NonIid(WelfareVsAgents):
 
 def distributions(tables: Mapping[str, Any]) -> Figure:
     """The paper's label-distribution figure: one bar per agent, one colour per class."""
-    import matplotlib
-
     figure, axes = figures.subplots(1, len(tables), width=5.5)
     for axis, (split, rows) in zip(axes[0], tables.items(), strict=True):
         table = np.array(rows)
-        colours = matplotlib.colormaps["cividis"](np.linspace(0, 1, table.shape[1]))
+        axis.set_axisbelow(True)
         below = np.zeros(len(table))
         for label in range(table.shape[1]):
-            axis.bar(np.arange(len(table)), table[:, label], bottom=below, color=colours[label], label=str(label),
+            colour = figures.CLASSES[label % len(figures.CLASSES)]
+            axis.bar(np.arange(len(table)), table[:, label], bottom=below, color=colour, label=str(label),
                      edgecolor="white", linewidth=0.4)  # fmt: skip
             below += table[:, label]
         axis.set(xlabel="agent", title=figures.TITLES[split], xticks=range(len(table)))

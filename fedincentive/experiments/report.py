@@ -1,0 +1,200 @@
+"""A run as one HTML page: figures, results, contributions and payments, certificate, ledger, settings.
+
+The page is self-contained (figures inside, no scripts, no requests) and reads well on a phone.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import ledger
+from ..errors import LedgerError, RunError
+from ..ledger import Checkpoint
+from ..ledger.verify import verify
+from . import runner
+from .studies import STUDIES, Record
+
+SHOWN = 60  # rows of a table; results.csv has them all
+HIDDEN = ("head", "model", "certificate", "status", "deviator", "ending")
+
+
+def write(run: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a study's directory, or of a directory of studies, and return its path."""
+    run = Path(run)
+    folders = [run] if (run / "results.jsonl").exists() else sorted(path.parent for path in run.glob("*/results.jsonl"))
+    if not folders:
+        raise RunError(f"{run} holds no finished run: there is no results.jsonl in it. Finish it with --resume.")
+    order = list(STUDIES)
+    folders.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
+    path = Path(out) if out is not None else run / "report.html"
+    path.write_text(page(folders), encoding="utf-8")
+    return path
+
+
+def page(folders: Sequence[Path]) -> str:
+    """The whole page for one or more studies."""
+    sections = [section(folder, titled=len(folders) > 1) for folder in folders]
+    names = [runner.read_manifest(folder)["study"] for folder in folders]
+    title = STUDIES[names[0]].title if len(names) == 1 else "Experiments"
+    contents = "".join(f'<li><a href="#{_text(n)}">{_text(STUDIES[n].title)}</a></li>' for n in names)
+    toc = f"<nav><ul>{contents}</ul></nav>" if len(names) > 1 else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{_text(title)} - fedincentive</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
+        f"<body><header><p>fedincentive report</p><h1>{_text(title)}</h1></header>{toc}<main>{''.join(sections)}</main>"
+        "</body></html>\n"
+    )
+
+
+def section(folder: Path, *, titled: bool) -> str:
+    manifest, records = runner.read_manifest(folder), runner.lines(folder / "results.jsonl")
+    name = manifest["study"]
+    parts = [
+        f'<section id="{_text(name)}">' + (f"<h2>{_text(STUDIES[name].title)}</h2>" if titled else ""),
+        f"<p>{_text(_made(manifest, len(records)))}</p>",
+        *(_figure(path) for path in sorted(folder.glob("*.png"))),
+        _results(records),
+        _agents(records),
+        _ledger(folder, manifest),
+        _details("Settings", _pre(json.dumps(manifest["settings"], indent=1))),
+        _details("Versions and machine", _pre(json.dumps({k: manifest[k] for k in ("versions", "machine")}, indent=1))),
+        "</section>",
+    ]
+    return "".join(parts)
+
+
+def _made(manifest: Mapping[str, Any], runs: int) -> str:
+    commit = manifest["versions"].get("commit")
+    made = f"{runs} runs of the preset {manifest['preset']!r} in {manifest.get('seconds', 0.0):.0f} s"
+    return f"{made}, fedincentive {manifest['versions']['fedincentive']}" + (f" at {commit[:12]}." if commit else ".")
+
+
+def _figure(path: Path) -> str:
+    image = base64.b64encode(path.read_bytes()).decode()
+    return f'<figure><img alt="{_text(path.stem)}" src="data:image/png;base64,{image}"></figure>'
+
+
+def _results(records: Sequence[Record]) -> str:
+    """Means over seeds of the scalar results, one row per setting."""
+    rows: dict[tuple, list[Mapping[str, Any]]] = {}
+    for record in records:
+        key = tuple((k, str(v)) for k, v in record["case"].items() if k not in ("seed", "game"))
+        rows.setdefault(key, []).append(record["result"])
+    columns = list(dict.fromkeys(k for key in rows for k, _ in key))
+    values = list(
+        dict.fromkeys(
+            k for group in rows.values() for r in group for k, v in r.items() if _number(v) and k not in HIDDEN
+        )
+    )
+    body = []
+    for key, group in rows.items():
+        case = dict(key)
+        means = [[r[v] for r in group if _number(r.get(v))] for v in values]
+        shown = [f"{np.mean(m):.4g}" if m else "" for m in means]
+        body.append([*(case.get(c, "") for c in columns), str(len(group)), *shown])
+    if not values:
+        return ""
+    table = _table([*columns, "runs", *values], body[:SHOWN], numbers=len(columns))
+    more = f"<p>{len(body) - SHOWN} more rows are in results.csv.</p>" if len(body) > SHOWN else ""
+    return _details("Results (means over runs)", table + more, open_=len(body) <= 12)
+
+
+def _agents(records: Sequence[Record]) -> str:
+    """Contributions, payments and the certificate of one run: the first with payments, else the first with a table."""
+    tables = [r for r in records if "agents" in r["result"]]
+    if not tables:
+        return ""
+    paid = [r for r in tables if any(agent["payment"] for agent in r["result"]["agents"].values())]
+    record = (paid or tables)[0]
+    agents = record["result"]["agents"]
+    columns = list(next(iter(agents.values())))
+    body = [[name, *(f"{agent[c]:,.2f}" for c in columns)] for name, agent in agents.items()]
+    total = ["sum", *(f"{sum(agent[c] for agent in agents.values()):,.2f}" for c in columns)]
+    chosen = ", ".join(f"{k} {v}" for k, v in record["case"].items())
+    return (
+        f"<h3>Contributions and payments</h3><p>One run: {_text(chosen)}. Points, and units of money.</p>"
+        + _table(["agent", *columns], [*body[:SHOWN], total], numbers=1)
+        + "<h3>Certificate</h3>"
+        + _pre(record["result"]["certificate"])
+    )
+
+
+def _ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """Every ledger of the run: its head in the manifest, and what checking the file says."""
+    heads = {name: head for name, head in manifest.get("ledgers", {}).items() if head["count"]}
+    if not heads:
+        return ""
+    body = [
+        [name.removesuffix(".db"), str(head["count"]), head["hash"][:16], _checked(folder / "ledger" / name, head)]
+        for name, head in heads.items()
+    ]
+    table = _table(["ledger", "entries", "head", "verification"], body, numbers=3)
+    return "<h3>Ledger</h3>" + _details(f"{len(body)} ledgers", table, open_=len(body) <= 6)
+
+
+def _checked(path: Path, head: Mapping[str, Any]) -> str:
+    if not path.exists():
+        return "not here: only its head was kept"
+    try:
+        with ledger.read(path) as book:
+            result = verify(book, recompute=True, checkpoints=[Checkpoint(head["count"], head["hash"])])
+    except LedgerError as error:
+        return f"unreadable: {error}"
+    return f"verified: {result.postings} postings recomputed" if result.clean else f"BROKEN: {result.findings[0]}"
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
+    """A table that scrolls inside its own box; cells from column `numbers` on are numbers."""
+    head = "".join(f"<th>{_text(title.replace('_', ' '))}</th>" for title in titles)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{' class=n' if k >= numbers else ''}>{_text(cell)}</td>" for k, cell in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _details(title: str, inside: str, *, open_: bool = False) -> str:
+    return f"<details{' open' if open_ else ''}><summary>{_text(title)}</summary>{inside}</details>"
+
+
+def _pre(text: str) -> str:
+    return f'<div class="scroll"><pre>{_text(text)}</pre></div>'
+
+
+def _text(value: Any) -> str:
+    return html.escape(str(value))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+STYLE = """
+:root{color-scheme:light dark;--line:#8884;--soft:#8881}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:66rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+header p{margin:0;opacity:.7;letter-spacing:.04em}
+h1{margin:.1rem 0 1rem;font-size:1.6rem;line-height:1.2}
+h2{margin-top:2.5rem;border-bottom:1px solid var(--line);font-size:1.3rem}
+h3{margin:1.5rem 0 .3rem;font-size:1.05rem}
+figure{margin:1rem 0;overflow-x:auto;background:#fff;border-radius:6px}
+img{display:block;width:100%;min-width:min(40rem,190vw);max-width:none}
+.scroll{overflow-x:auto;max-width:100%}
+table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
+tbody tr:nth-child(even){background:var(--soft)}
+td.n{text-align:right}
+details{margin:.8rem 0;border:1px solid var(--line);border-radius:6px;padding:.4rem .8rem}
+summary{cursor:pointer;padding:.3rem 0;font-weight:600}
+pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
+"""
