@@ -85,7 +85,7 @@ def ninja_file(target: Path, objects: Path, include: list[str]) -> str:
         "ninja_required_version = 1.5",
         f"rule compile\n  command = {command} -MMD -MF $out.d {flags} $extra -c $in -o $out",
         "  depfile = $out.d\n  deps = gcc\n  description = $in",
-        f"rule link\n  command = {command} -shared -s $in {' '.join(link)} -o $out\n  description = $out",
+        f"rule link\n  command = {command} -shared $in {' '.join(link)} -o $out\n  description = $out",
     ]
     outputs = []
     for source in sources():

@@ -133,7 +133,7 @@ def weiszfeld(batch: Batch, weights: np.ndarray, tolerance: float, iterations: i
 
 
 def is_minimiser(batch: Batch, weights: np.ndarray, client: int, threads: int | None) -> bool:
-    """Whether the pull of the others at x_i, the length of sum_j w_j (x_j - x_i) / ||x_j - x_i||, is at most its weight."""
+    """Whether the others pull at x_i, by sum_j w_j (x_j - x_i) / ||x_j - x_i||, with no more than its own weight."""
     point, _ = kernel.reduce(batch.select([client]), wide=True, threads=threads)
     distances = np.sqrt(kernel.squared_distances(batch, point, threads=threads))
     here = distances == 0

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, store, trimmed_mean, weighted_mean
+from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, native, store, trimmed_mean, weighted_mean
 from fedincentive.aggregation.stored import CHUNK
 from fedincentive.errors import AggregationError
 
@@ -237,3 +237,9 @@ def test_too_many_open_files_is_said(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert median(paths)["w"].tolist() == [19.5]
+
+
+def test_the_checksum_is_crc32c() -> None:
+    crc32c = native.load().crc32c
+    assert crc32c(b"123456789") == 0xE3069283  # the check value every CRC-32C publishes
+    assert crc32c(bytes(32)) == 0x8A9136AA and crc32c(b"") == 0

@@ -1,0 +1,97 @@
+"""NaN sorts as the largest, infinities are extremes, and what survives the trim is named, dropped or let through."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedincentive.aggregation import median, reference, trimmed_mean, weighted_mean
+from fedincentive.aggregation.testing import DTYPES, close, updates
+from fedincentive.errors import AggregationError
+
+NAN, INF = float("nan"), float("inf")
+
+
+def poisoned(n: int, m: int, dtype: type, bad: dict[int, float], seed: int = 0) -> list[np.ndarray]:
+    x = updates("normal", n, m, dtype, seed)
+    for client, value in bad.items():
+        x[client][:] = value
+    return x
+
+
+@pytest.mark.parametrize("n", [5, 16, 33, 100, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_trimmed_bad_values_have_no_effect(n, dtype, weighted):
+    k = 2
+    weights = np.arange(1, n + 1) if weighted else None
+    for bad in ({0: NAN, n - 1: NAN}, {1: INF, 2: -INF}, {0: NAN, 3: INF, 4: -INF}, {2: -INF, 4: -INF, 0: NAN}):
+        x = poisoned(n, 100, dtype, bad)
+        with np.errstate(invalid="ignore"):
+            expected = reference.trimmed_mean(x, k, weights)
+        finite = np.sort(reference.stack(x), axis=0)[k : n - k]
+        assert close(trimmed_mean(x, k, weights=weights), expected, np.abs(finite).max(axis=0) * n)
+
+
+@pytest.mark.parametrize("n", [5, 40, 120])
+def test_kept_bad_values_are_named(n):
+    x = poisoned(n, 300, np.float32, {1: NAN, 3: NAN, 4: INF})
+    x[2][7] = -INF
+    with pytest.raises(AggregationError, match=r"300 coordinates keep a NaN or infinity after trimming 1 per side.*4"):
+        trimmed_mean(x, 1)
+    with pytest.raises(AggregationError, match=r"in the sum; it comes from clients 1, 2, 3, 4\."):
+        weighted_mean(x)
+
+
+def test_single_coordinates_are_counted():
+    x = updates("normal", 9, 1000)
+    for c in (3, 77, 999):
+        x[5][c] = NAN
+    with pytest.raises(AggregationError, match="3 coordinates .* clients 5"):
+        weighted_mean(x)
+    assert np.isfinite(trimmed_mean(x, 1)).all()
+
+
+def test_dropping_leaves_the_clients_out():
+    x = poisoned(9, 50, np.float64, {2: NAN, 6: INF, 7: NAN})
+    good = [x[i] for i in range(9) if i not in (2, 6, 7)]
+    assert np.array_equal(weighted_mean(x, nan_policy="drop"), weighted_mean(good))
+    weights = list(range(1, 10))
+    kept = [weights[i] for i in range(9) if i not in (2, 6, 7)]
+    assert np.array_equal(weighted_mean(x, weights, nan_policy="drop"), weighted_mean(good, kept))
+    result = trimmed_mean(x, 1, nan_policy="drop")
+    assert np.isfinite(result).all()
+    with pytest.raises(AggregationError, match="clients 0, 1"):
+        weighted_mean([np.float64([NAN])] * 2, nan_policy="drop")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_propagation_is_what_numpy_says(dtype):
+    rng = np.random.default_rng(3)
+    for n in (3, 8, 20, 70):
+        x = updates("normal", n, 200, dtype)
+        for row in x:
+            row[rng.random(200) < 0.3] = rng.choice([NAN, INF, -INF])
+        for trim in (0, 1, (n - 1) // 2):
+            with np.errstate(invalid="ignore"):
+                expected = reference.trimmed_mean(x, trim)
+            result = trimmed_mean(x, trim, nan_policy="propagate").astype(np.float64)
+            assert np.array_equal(np.isnan(result), np.isnan(expected))
+            assert np.array_equal(result[np.isinf(expected)], expected[np.isinf(expected)])
+            fine = np.isfinite(expected)
+            assert np.allclose(result[fine], expected[fine], rtol=1e-2 if dtype is np.float16 else 1e-6, atol=1e-3)
+
+
+def test_half_of_the_clients_may_be_infinite_for_the_median():
+    x = poisoned(9, 64, np.float32, {0: INF, 3: NAN, 5: -INF, 7: -INF})
+    assert np.isfinite(median(x)).all()
+
+
+def test_bfloat16_bad_values():
+    torch = pytest.importorskip("torch")
+    x = [torch.randn(70).bfloat16() for _ in range(8)]
+    x[2][:] = NAN
+    x[4][::2] = -INF
+    assert bool(torch.isfinite(trimmed_mean(x, 1)).all())
+    with pytest.raises(AggregationError, match="clients 2, 4"):
+        weighted_mean(x)
