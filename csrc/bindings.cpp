@@ -6,6 +6,7 @@
 #include <deque>
 #include <stdexcept>
 
+#include "core/crc32c.hpp"
 #include "core/plan.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
@@ -81,14 +82,14 @@ py::tuple reduce_arrays(const py::buffer& addresses, const py::buffer& sizes, co
   request.weights = std::move(weights);
   request.divisor = divisor;
   request.threads = threads;
-  request.isa = isa;
   for (int64_t s = 0; s < arrays.segments(); ++s)
     request.segments.push_back(
         {arrays.pointers(s), arrays.layouts(s), arrays.size(s), reinterpret_cast<void*>(integers(output_info)[s])});
+  const Kernels& kernels = kernels_of(isa);
   Findings findings;
   {
     const py::gil_scoped_release release;
-    findings = reduce(request);
+    findings = reduce(request, kernels);
   }
   return py::make_tuple(findings.not_finite, findings.weightless, findings.clients);
 }
@@ -108,8 +109,9 @@ std::vector<double> distances(const py::buffer& addresses, const py::buffer& siz
                                static_cast<Dtype>(dtypes[static_cast<size_t>(s * participants + i)])});
     clouds.push_back(std::move(cloud));
   }
+  const Kernels& kernels = kernels_of(isa);
   const py::gil_scoped_release release;
-  return squared_distances(clouds, to_last, threads, isa);
+  return squared_distances(clouds, to_last, threads, kernels);
 }
 
 void plain_mean(const py::buffer& addresses, int64_t size, int64_t output, int64_t threads, const std::string& isa) {
@@ -156,12 +158,19 @@ py::dict plan(int64_t n, int64_t k) {
   return result;
 }
 
+uint32_t checksum(const py::buffer& data) {
+  const py::buffer_info info = data.request();
+  const py::gil_scoped_release release;
+  return crc32c(info.ptr, static_cast<size_t>(info.size * info.itemsize));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Compiled kernels of fedincentive.aggregation; use the functions of that package instead.";
   module.def("reduce", &reduce_arrays);
   module.def("squared_distances", &distances);
+  module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
   module.def("compiled_isas", &compiled_isas);
   module.def("supported_isas", &supported_isas);
   module.def("plan", &plan, "The selection network for n clients and k trimmed per side, for tests and curiosity.");

@@ -1,7 +1,7 @@
 """Updates that lie on disk, in the safetensors layout: an 8-byte length, a JSON header, then the raw values.
 
 Files of the `safetensors` library are read as they are. Files that `store` writes are ordinary safetensors files too,
-with a CRC-32 of every chunk in their metadata, checked as the values are read: damage is found and named, not averaged.
+with a CRC-32C of every chunk in their metadata, checked as values are read: damage is found and named, not averaged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 import os
 import struct
 import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
+from . import native
 from .updates import BFLOAT16, NUMPY_CODES, view
 
 CHUNK = 256 * 1024  # bytes of an entry under one checksum
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
-CHECKSUMS = "fedincentive.crc32"
+CHECKSUMS = "fedincentive.crc32c"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
@@ -112,12 +112,12 @@ class StoredUpdate(Mapping[str, Any]):
             if count == 0:
                 raise AggregationError(f"{self} ends inside entry {name!r}: it was cut while it was being read.")
             done += count
-        end = slot.size * slot.dtype.itemsize
+        crc32c, end = native.load().crc32c, slot.size * slot.dtype.itemsize
         for number in range(-(-begin // CHUNK), len(slot.checksums)):
             low, high = number * CHUNK - begin, min((number + 1) * CHUNK, end) - begin
             if high > len(target):
                 break
-            if zlib.crc32(target[low:high]) != slot.checksums[number]:
+            if crc32c(target[low:high]) != slot.checksums[number]:
                 raise AggregationError(f"{self} is damaged in entry {name!r} (chunk {number}): have it sent again.")
 
     def _read_header(self) -> tuple[dict[str, Slot], dict[str, str]]:
@@ -162,7 +162,8 @@ def store(path: str | Path, update: Mapping[str, Any], metadata: Mapping[str, st
     [1. 2.]
     """
     views = {name: flat(name, array) for name, array in update.items()}
-    sums = {name: [zlib.crc32(part) for part in chunks(values)] for name, (_, _, values) in views.items()}
+    crc32c = native.load().crc32c
+    sums = {name: [crc32c(part) for part in chunks(values)] for name, (_, _, values) in views.items()}
     extra = {**(metadata or {}), CHECKSUMS: json.dumps(sums, separators=(",", ":"))}
     layout = {name: (tag, shape) for name, (tag, shape, _) in views.items()}
     writer = Writer(path, layout, extra)

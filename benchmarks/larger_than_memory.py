@@ -1,0 +1,124 @@
+"""Aggregates updates of the 120,255,086-parameter Twitter LSTM from disk: peak memory, and time against reading alone.
+
+    python benchmarks/larger_than_memory.py --clients 24 --folder DIR
+
+writes one file per client (481 MB each), aggregates them in a process of its own and prints, from one run: its peak
+resident memory, its time as a multiple of reading the same files once in the same way (two readers, no arithmetic), and
+whether a slice of the result equals the in-memory kernel bit for bit. --cold drops the page cache before each pass
+(root).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from fedincentive.aggregation import StoredUpdate, StoredUpdates, store, trimmed_mean
+
+# The LSTM's entries: embedding 400,001 x 300, two layers of 100, 128, 2 classes.
+SHAPES = {
+    "embedding.weight": (400_001, 300),
+    "lstm.weight_ih_l0": (400, 300), "lstm.weight_hh_l0": (400, 100),
+    "lstm.bias_ih_l0": (400,), "lstm.bias_hh_l0": (400,),
+    "lstm.weight_ih_l1": (400, 100), "lstm.weight_hh_l1": (400, 100),
+    "lstm.bias_ih_l1": (400,), "lstm.bias_hh_l1": (400,),
+    "hidden.weight": (128, 100), "hidden.bias": (128,), "output.weight": (2, 128), "output.bias": (2,),
+}  # fmt: skip
+SLICE = 1_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--trim", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="where the files go; a temporary folder when not given")
+    parser.add_argument("--cold", action="store_true", help="drop the page cache before each pass (root)")
+    parser.add_argument("--pass", dest="role", choices=["read", "aggregate"], help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.role:
+        print(json.dumps(measured(given.role, given.folder, given.trim)))
+        return
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="updates-"))
+    try:
+        compare(folder, given.clients, given.trim, given.cold)
+    finally:
+        if given.folder is None:
+            shutil.rmtree(folder)
+
+
+def compare(folder: Path, clients: int, trim: int, cold: bool) -> None:
+    parameters = sum(int(np.prod(shape)) for shape in SHAPES.values())
+    total = 4 * parameters * clients
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"{clients} clients x {parameters:,} parameters, {total / 1e9:.1f} GB, trim {trim}", flush=True)
+    for i in range(clients):
+        path = folder / f"{i:03d}.safetensors"
+        if not path.exists():
+            random = np.random.default_rng(i)
+            store(path, {name: random.standard_normal(shape, np.float32) for name, shape in SHAPES.items()})
+    os.sync()
+    best: dict[str, dict[str, float]] = {}
+    for role in ("read", "aggregate") * 3:
+        if cold:
+            Path("/proc/sys/vm/drop_caches").write_text("1")
+        command = [sys.executable, __file__, "--pass", role, "--folder", str(folder), "--trim", str(trim)]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        print(f"  {role:<10} {found['seconds']:7.2f} s  {total / found['seconds'] / 1e9:5.2f} GB/s", flush=True)
+        if role not in best or found["seconds"] < best[role]["seconds"]:
+            best[role] = found
+    print(f"time / reading the files once: {best['aggregate']['seconds'] / best['read']['seconds']:.2f}")
+    print(f"peak memory of the aggregation: {best['aggregate']['peak'] / 1e9:.2f} GB")
+    print(f"a slice of {SLICE:,} equals the in-memory kernel bit for bit: {same_slice(folder, trim)}")
+
+
+def measured(role: str, folder: Path, trim: int) -> dict[str, float]:
+    paths = sorted(folder.glob("*.safetensors"))
+    start = time.perf_counter()
+    if role == "read":
+        read_once(paths)
+    else:
+        trimmed_mean(StoredUpdates(paths, out=folder / "result.out"), trim=trim)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0}
+
+
+def read_once(paths: list[Path]) -> None:
+    """Every file from start to end, two at a time: what any aggregation must do at least."""
+
+    def read(path: Path) -> None:
+        buffer = bytearray(4 * 2**20)
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+    with ThreadPoolExecutor(2) as readers:
+        list(readers.map(read, paths))
+
+
+def same_slice(folder: Path, trim: int) -> bool:
+    """The first coordinates of the largest entry, aggregated in memory, against the file."""
+    name = max(SHAPES, key=lambda entry: int(np.prod(SHAPES[entry])))
+    held = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with StoredUpdate(path) as update:
+            held.append(np.empty(SLICE, np.float32))
+            update.read_into(held[-1], name, 0)
+    with StoredUpdate(folder / "result.out") as result:
+        got = np.empty(SLICE, np.float32)
+        result.read_into(got, name, 0)
+    return bool(np.array_equal(got, trimmed_mean(held, trim=trim)))
+
+
+if __name__ == "__main__":
+    main()
