@@ -277,7 +277,7 @@ class Center:
             for entry in entries:
                 self.manifest.checkpoint(entry, self.ledger.append(entry))
         if self.path is not None and (entries or self.done):
-            state.write_json(self.path / state.MANIFEST, self.manifest.report(self.outcome))
+            state.write_manifest(self.path, self.manifest.report(self.outcome))
 
     def _open_round(self) -> None:
         run = self.run

@@ -88,8 +88,14 @@ def same_settings(saved: Mapping[str, Any], settings: Settings, directory: Path)
 
 
 def write_json(path: Path, values: Any) -> None:
-    text = json.dumps(values, sort_keys=True, indent=1 if path.name == MANIFEST else None).encode()
+    text = json.dumps(values, sort_keys=True).encode()
     replace(path, lambda file: file.write(text))
+
+
+def write_manifest(directory: Path, values: Any) -> None:
+    """For reading only: the state has all of it, so it is whole after a crash but need not be the newest."""
+    text = json.dumps(values, sort_keys=True, indent=1).encode()
+    replace(directory / MANIFEST, lambda file: file.write(text), durable=False)
 
 
 def read_json(path: Path) -> Any:
@@ -102,7 +108,7 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
 
 
-def replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = True) -> None:
     """Write a file so that after a crash either the old or the new one is there, whole."""
     temporary = path.with_name(f".{path.name}.new")
     with open(temporary, "wb") as file:
@@ -110,6 +116,8 @@ def replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    if not durable:
+        return
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

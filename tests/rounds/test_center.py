@@ -35,7 +35,7 @@ def report(center, agent, /, value=1.0, **changes):
         fields = {"s": 5.0}
     elif b.phase == "train":
         update = {name: np.full_like(array, value) for name, array in center.w.items()}
-        fields = {"delivered": center.run.limits[agent] if agent in center.run.limits else 1.0, "update": update}
+        fields = {"delivered": center.run.limits.get(agent, 1.0), "update": update}
         if center.mechanism.moves:
             fields["s"] = 5.0
     else:

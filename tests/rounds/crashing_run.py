@@ -1,0 +1,119 @@
+"""A real run in a real process, for the tests that kill it. Not a test itself.
+
+crashing_run.py play DIR TERMS          play or resume the run in DIR; says "go" when it starts, then its outcome
+crashing_run.py everywhere DIR TERMS    kill a run around each thing it writes, resume it each time
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from fedincentive import engine, ledger, mechanisms
+from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.center import Center
+from fedincentive.game import random_data_value
+from fedincentive.ledger.sqlite import SQLiteLedger
+
+
+def play(directory: Path, terms: dict) -> dict:
+    game = random_data_value(3, 4, 3)
+    settings = mechanisms.Settings.read({"resume": True, "run": "killed", **terms["incentive"]})
+    sites = ClosedFormSite.of(game)
+    lies = terms.get("lies", {})
+    agents = [Agent(s.name, s, s0=float(game.s0[i]), lies=lies.get(s.name)) for i, s in enumerate(sites)]
+    by_name = {agent.name: agent for agent in agents}
+    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
+    mechanism = mechanisms.get(settings.mechanism, settings)
+    oracles = mechanisms.Oracles(oracle, oracle)
+    with ledger.open(directory / "ledger.db") as book:
+        enrolled = [agent.enrol() for agent in agents]
+        center = Center.open(settings, mechanism, enrolled, {"w": game.w0}, book, directory / "state", oracles=oracles)
+        print("go", flush=True)
+        outcome = engine.play(center, agents)
+        chain = [record.hash for record in book.entries()]
+    manifest = json.loads((directory / "state" / "manifest.json").read_text())
+    return {
+        "outcome": outcome.to_json(),
+        "chain": chain,
+        "checkpoints": manifest["checkpoints"],
+        "end": manifest["outcome"],
+    }
+
+
+class Fuse:
+    """Kills this process at the n-th thing it writes: before it is written, or just after."""
+
+    def __init__(self, at: int, after: bool) -> None:
+        self.at, self.after, self.count = at, after, 0
+
+    def around(self, write):
+        def burning(*arguments, **options):
+            self.count += 1
+            if self.count == self.at and not self.after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = write(*arguments, **options)
+            if self.count == self.at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return burning
+
+    def light(self) -> None:
+        os.replace = self.around(os.replace)
+        SQLiteLedger.append = self.around(SQLiteLedger.append)
+
+
+def in_a_child(work) -> int:
+    """Runs `work` in a process of its own; returns how that ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+def everywhere(directory: Path, terms: dict) -> None:
+    def whole() -> None:
+        fuse = Fuse(0, False)
+        fuse.light()
+        found = play(directory / "whole", terms)
+        (directory / "whole.json").write_text(json.dumps({**found, "writes": fuse.count}))
+
+    (directory / "whole").mkdir()
+    assert in_a_child(whole) == 0
+    expected = json.loads((directory / "whole.json").read_text())
+    writes = expected.pop("writes")
+    # Dying after one write is dying before the next: only the last one has an after of its own.
+    for at, after in [*((at, False) for at in range(1, writes + 1)), (writes, True)]:
+        place = directory / f"{at}-{after}"
+        place.mkdir()
+
+        def crash(place=place, at=at, after=after) -> None:
+            Fuse(at, after).light()
+            play(place, terms)
+
+        def resume(place=place) -> None:
+            (place / "found.json").write_text(json.dumps(play(place, terms)))
+
+        status = in_a_child(crash)
+        assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, (at, after, status)
+        assert in_a_child(resume) == 0, (at, after)
+        found = json.loads((place / "found.json").read_text())
+        assert found == expected, (at, after, found, expected)
+    print(json.dumps({"writes": writes, "crashes": writes + 1}))
+
+
+if __name__ == "__main__":
+    command, where, given = sys.argv[1:]
+    if command == "everywhere":
+        everywhere(Path(where), json.loads(given))
+    else:
+        print(json.dumps(play(Path(where), json.loads(given))), flush=True)

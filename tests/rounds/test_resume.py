@@ -1,0 +1,191 @@
+"""A run that is killed goes on as if nothing had happened: same model bytes, contributions, payments and ledger."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedincentive import engine, ledger, mechanisms
+from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.center import Center
+from fedincentive.errors import RunError
+from fedincentive.game import random_data_value, repaired_example
+
+SCRIPT = Path(__file__).with_name("crashing_run.py")
+PAID = {"mechanism": "2p-upbred", "payment": "both", "beta": "9", "gamma": 30.0, "eta": 0.1, "loss_cap": 10_000.0}
+RUNS = {
+    "everything at once": {
+        "incentive": {**PAID, "server_optimizer": "adam", "audit": 0.5, "audit_seed": 3, "sampled": 3},
+        "lies": {"agent-2": "inflate-v"},
+    },
+    "agents with a memory": {
+        "incentive": {"mechanism": "t-upbred", "gamma": 0.5, "eta": 0.1, "loss_cap": 10_000.0, "slope": "paper"},
+        "lies": {"agent-1": "understate-s"},
+    },
+}
+
+
+def terms(name: str, rounds: int) -> dict:
+    return {**RUNS[name], "incentive": {**RUNS[name]["incentive"], "rounds": rounds}}
+
+
+def start(directory: Path, given: dict) -> subprocess.Popen:
+    command = [sys.executable, str(SCRIPT), "play", str(directory), json.dumps(given)]
+    child = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "go\n"
+    return child
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_killed_at_random_moments_it_ends_the_same(tmp_path, name) -> None:
+    given = terms(name, 40)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    began = time.monotonic()
+    child = start(whole, given)
+    expected = json.loads(child.communicate()[0])
+    length = time.monotonic() - began
+    dice, kills = random.Random(name), 0
+    while True:
+        child = start(broken, given)
+        if kills < 8:
+            time.sleep(dice.uniform(0.0, length / 6))
+            child.send_signal(signal.SIGKILL)
+        text = child.communicate()[0]
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+        kills += 1
+    assert kills >= 3
+    assert json.loads(text) == expected
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_killed_around_every_single_write_it_ends_the_same(tmp_path, name) -> None:
+    """Before and after each file is replaced and each entry is appended: no moment is special."""
+    command = [sys.executable, str(SCRIPT), "everywhere", str(tmp_path), json.dumps(terms(name, 2))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["crashes"] > 15
+
+
+def open_run(path, book=None, game=None, **values):
+    game = game or repaired_example()
+    settings = mechanisms.Settings.read({"run": "r", "rounds": 3, "beta": "0.5", "resume": True, **values})
+    agents = [Agent(s.name, s, s0=2.5) for s in ClosedFormSite.of(game)]
+    mechanism = mechanisms.get(values.get("mechanism", "2p-upbred"), settings)
+    return Center.open(settings, mechanism, [a.enrol() for a in agents], {"w": game.w0}, book, path), agents
+
+
+def test_an_existing_run_needs_resume(tmp_path) -> None:
+    open_run(tmp_path)
+    with pytest.raises(RunError, match="Run 'r' exists in .*: set resume: true to continue it, or give the new run"):
+        open_run(tmp_path, resume=False)
+
+
+def test_a_ledger_that_knows_the_run_needs_its_state(tmp_path) -> None:
+    with ledger.open(tmp_path / "l.db") as book:
+        center, agents = open_run(tmp_path / "state", book)
+        engine.play(center, agents)
+        with pytest.raises(RunError, match="The ledger has entries of run 'r', but its state is not here"):
+            open_run(tmp_path / "elsewhere", book)
+        other, agents = open_run(tmp_path / "elsewhere", book, run="s")
+        engine.play(other, agents)
+        assert len(list(book.entries("s"))) == len(list(book.entries("r")))
+
+
+def test_a_finished_run_is_only_read(tmp_path) -> None:
+    with ledger.open(tmp_path / "l.db") as book:
+        center, agents = open_run(tmp_path / "state", book)
+        outcome = engine.play(center, agents)
+        again, agents = open_run(tmp_path / "state", book)
+        assert again.done and again.outcome.to_json() == outcome.to_json()
+        assert engine.play(again, agents).digest == outcome.digest
+        assert book.head().count == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"beta": "0.6"}, "was begun with beta = '1/2', not '3/5'"),
+        ({"rounds": 4}, "was begun with rounds = 3, not 4"),
+        ({"mechanism": "fedavg"}, "was begun with mechanism = '2p-upbred', not 'fedavg'"),
+        ({"run": "other"}, "was begun with run = 'r', not 'other'"),
+    ],
+)
+def test_a_run_is_resumed_as_it_was_begun(tmp_path, values, message) -> None:
+    open_run(tmp_path)
+    with pytest.raises(RunError, match=message):
+        open_run(tmp_path, **values)
+
+
+def test_patience_and_places_may_change(tmp_path) -> None:
+    open_run(tmp_path)
+    open_run(tmp_path, quorum=0.9, repeats=9, state="elsewhere")
+
+
+def test_a_run_keeps_its_agents(tmp_path) -> None:
+    open_run(tmp_path)
+    with pytest.raises(RunError, match="Agent 'agent-1' enrols with s_max = .*, but run 'r' began with 5.0"):
+        open_run(tmp_path, game=random_data_value(1, 2, 2))
+    with pytest.raises(RunError, match="Agent 'agent-3' enrols"):
+        open_run(tmp_path, game=random_data_value(1, 3, 2).__class__(
+            ("agent-1", "agent-2", "agent-3"), random_data_value(1, 3, 2).valuation, random_data_value(1, 3, 2).cost,
+            np.full(3, 5.0), np.full(3, 1.0), np.zeros(2),
+        ))  # fmt: skip
+
+
+def test_nothing_to_restore(tmp_path) -> None:
+    settings = mechanisms.Settings()
+    with pytest.raises(RunError, match="There is no saved run in .*: start it without resume"):
+        Center.restore(tmp_path, settings, mechanisms.get("fedavg", settings))
+
+
+@pytest.mark.parametrize("name", ["state.json", "model-0.npz"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"PK\x03\x04 not a zip"])
+def test_a_damaged_state_is_named_and_never_guessed_around(tmp_path, name, damage) -> None:
+    open_run(tmp_path)
+    (tmp_path / name).write_bytes(damage)
+    with pytest.raises(RunError, match=f"{name} is .*damaged"):
+        open_run(tmp_path)
+
+
+def test_a_pickle_in_the_model_file_is_not_loaded(tmp_path) -> None:
+    open_run(tmp_path)
+    np.savez(tmp_path / "model-0.npz", a0=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(RunError, match="model-0.npz is missing or damaged"):
+        open_run(tmp_path)
+
+
+def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
+    center, agents = open_run(tmp_path, gamma=0.05)
+    written = (tmp_path / "model-0.npz").stat().st_mtime_ns
+    for _ in range(5):
+        for report in engine.answers(center.broadcast(), agents):
+            center.submit(report)
+        assert center.close().phase == "contribute"
+    assert (tmp_path / "model-0.npz").stat().st_mtime_ns == written
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-0.npz", "state.json"]
+
+
+def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
+    with ledger.open(tmp_path / "l.db") as book:
+        center, agents = open_run(tmp_path / "state", book, seed=42)
+        outcome = engine.play(center, agents)
+        heads = [(record.seq, record.hash) for record in book.entries()]
+    manifest = json.loads((tmp_path / "state" / "manifest.json").read_text())
+    assert manifest["seed"] == 42 and manifest["settings"]["beta"] == "1/2"
+    assert manifest["agents"]["agent-1"] == {"s0": 2.5, "s_max": 5.0}
+    assert set(manifest["versions"]) == {"fedincentive", "python", "numpy"}
+    assert [(line["count"], line["hash"]) for line in manifest["checkpoints"]] == heads
+    assert manifest["outcome"]["digest"] == outcome.digest and manifest["outcome"]["head"] == outcome.head
+    assert "audit_seed" not in manifest["settings"]
