@@ -16,6 +16,7 @@ from fedincentive.game import (
     Game,
     Line,
     LinearCost,
+    Quadratic,
     beta_dom,
     beta_ne,
     last,
@@ -127,6 +128,13 @@ def test_beta_ne_is_exactly_where_full_contribution_becomes_an_equilibrium(seed,
     assert best_gain(threshold + 1e-6) <= 1e-9
     if threshold > 0.02:
         assert best_gain(threshold - 0.01) > 0.0
+
+
+def test_beta_ne_of_a_concave_agent_is_its_slope_even_beside_one_that_is_not():
+    valuation = Quadratic([0.0, 0.0], [0.0, 9.0], [1.0, -1.0], np.zeros((2, 1)), [[1.0]])
+    game = Game(("bent", "eager"), valuation, LinearCost([0.3, 0.1]), [2.0, 2.0], [1.0, 1.0], [0.0])
+    assert not game.concave
+    assert beta_ne(game, game.w0) == pytest.approx(2.3, abs=1e-12)  # k s_max + c, approached only at s_max
 
 
 @settings(max_examples=25)

@@ -179,6 +179,20 @@ def test_maximise_finds_end_points_and_refines_inside():
     np.testing.assert_allclose(top, [1.0, 0.0, 0.0], atol=1e-12)
 
 
+def test_the_highest_hill_is_found_although_the_grid_sees_a_broad_one_higher():
+    cell = 1.0 / 256
+    off = 100.5 * cell  # between two points of the grid, which see only the foot of this hill
+
+    def hills(t):
+        return 0.5 * np.exp(-(((t - 0.8) / 0.1) ** 2)) + np.exp(-(((t - off) / (0.52 * cell)) ** 2))
+
+    seen = max(hills(100 * cell), hills(101 * cell))
+    assert 0.3 < seen < 0.45 < np.sort(hills(np.arange(257) * cell))[-10]
+    best, top = maximise(hills, np.zeros(1), np.ones(1), Search(), concave=False)
+    assert (best[0], top[0]) == (pytest.approx(off, abs=1e-5), pytest.approx(1.0, abs=1e-3))
+    assert maximise(hills, np.zeros(1), np.ones(1), Search(hills=1), concave=False)[1][0] < 0.6
+
+
 def test_undefined_values_are_never_the_maximum():
     best, top = maximise(lambda t: np.where(t < 0.5, np.nan, -t), np.zeros(1), np.ones(1), Search(), concave=False)
     assert (best[0], top[0]) == pytest.approx((0.5, -0.5), abs=1e-6)
