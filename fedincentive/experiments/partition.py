@@ -82,13 +82,12 @@ def _dirichlet_once(
 ) -> list[list[int]]:
     parts: list[list[int]] = [[] for _ in range(agents)]
     average = len(labels) / agents
-    _, first = np.unique(labels, return_index=True)
-    for label in labels[np.sort(first)]:  # in order of appearance, as Flower does
+    for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         shares = rng.dirichlet(np.full(agents, alpha))
         if balance:
             shares = np.where([len(part) > average for part in parts], 0.0, shares)
-            shares = shares / shares.sum()
+            shares = shares / sum(shares)  # in order, as Flower sums: another rounding moves a cut now and then
         cuts = (np.cumsum(shares) * len(members)).astype(int)[:-1]
         for part, piece in zip(parts, np.split(members, cuts), strict=True):
             part.extend(piece.tolist())
