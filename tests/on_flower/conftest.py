@@ -1,9 +1,17 @@
-"""Shared by the Flower suite: a grid in this process, and the processes that Flower starts."""
+"""Shared by the Flower suite: a grid in this process, and the programs of Flower as its users start them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +19,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
 
 class LoopbackGrid(Grid):
@@ -24,6 +34,7 @@ class LoopbackGrid(Grid):
         self.mute: set[int] = set()
         self.sent: list[Message] = []
         self.before_send: Callable[[Message], None] = lambda message: None
+        self.before_answer: Callable[[Message], None] = lambda message: None
         self._ids = itertools.count(1)
         self._replies: dict[str, Message] = {}
 
@@ -58,7 +69,9 @@ class LoopbackGrid(Grid):
     def _answer(self, message: Message, node: int) -> Message:
         app, context = self.nodes[node]
         try:
-            return app(message, context)
+            reply = app(message, context)
+            self.before_answer(reply)
+            return reply
         except Exception as error:  # as Flower's own hosts do
             return Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
 
@@ -85,3 +98,116 @@ class LoopbackGrid(Grid):
 @pytest.fixture
 def grid() -> type[LoopbackGrid]:
     return LoopbackGrid
+
+
+class Flower:
+    """Flower's programs in a home of their own. What they leave behind is found by that home, and ended by id."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.app = home / "app"
+        shutil.copytree(EXAMPLE, self.app, ignore=shutil.ignore_patterns("__pycache__", "fedincentive-runs"))
+        self.port = free_port()  # of the SuperLink that `flwr run ... local` uses
+        self.env = {
+            **os.environ,
+            "HOME": str(home),
+            "FLWR_HOME": str(home / ".flwr"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def start(self, command: str, log: str) -> subprocess.Popen[bytes]:
+        """A program that keeps running; its output goes to a file."""
+        with open(self.home / f"{log}.log", "ab") as out:
+            return subprocess.Popen(
+                f"exec {command}",
+                shell=True,
+                cwd=self.app,
+                env=self.env,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def superlink(self, command: str, port: int, log: str) -> None:
+        process = self.start(command, log)
+        wait_until(lambda: listening(port) or process.poll() is not None, 90, f"{log} listens on {port}")
+        assert process.poll() is None, self.log(log)
+
+    def run(self, command: str, timeout: float = 300) -> str:
+        """A program that ends; its output. A failure shows it."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self.app,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}"
+        return done.stdout
+
+    def log(self, name: str) -> str:
+        path = self.home / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def says(self, name: str, words: str, timeout: float = 120) -> None:
+        wait_until(
+            lambda: words in self.log(name), timeout, lambda: f"{name} says {words!r}:\n{self.log(name)[-4000:]}"
+        )
+
+    def left(self) -> list[int]:
+        """Processes that were started in this home, however far they have drifted from us."""
+        mark, found = f"FLWR_HOME={self.env['FLWR_HOME']}".encode(), []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid():
+                try:
+                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                        found.append(int(folder.name))
+                except OSError:
+                    continue
+        return found
+
+    def end(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self.left():
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    continue
+            end = time.monotonic() + 10
+            while self.left() and time.monotonic() < end:
+                time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(true: Callable[[], bool], timeout: float, what: str | Callable[[], str]) -> None:
+    end = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < end, f"Not within {timeout:g} s: {what() if callable(what) else what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
+    """A home for Flower's programs. Whatever the tests start or Flower leaves behind is ended, and that is checked."""
+    flower = Flower(tmp_path_factory.mktemp("flower"))
+    yield flower
+    flower.end()
+    assert flower.left() == []
