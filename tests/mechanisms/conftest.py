@@ -12,13 +12,23 @@ from fedincentive.agent import Agent, ClosedFormSite
 from fedincentive.center import Center
 
 
+class Watched(ClosedFormSite):
+    """A site that counts the points really trained on, whatever is reported or recorded."""
+
+    trained = 0.0
+
+    def update(self, w, points, step, s):
+        self.trained += points
+        return super().update(w, points, step, s)
+
+
 def set_table(game, mechanism, *, strategies=(), lies=(), ledger=None, state=None, oracles=None, **values):
     """Center and agents for `game`; `strategies` and `lies` are by agent name, `values` the incentive settings."""
     settings = mechanisms.Settings.read({"run": "test", **values})
     strategies, lies = dict(strategies), dict(lies)
     agents = [
         Agent(site.name, site, strategies.get(site.name, "gradient"), s0=float(game.s0[i]), lies=lies.get(site.name))
-        for i, site in enumerate(ClosedFormSite.of(game))
+        for i, site in enumerate(Watched.of(game))
     ]
     by_name = {agent.name: agent for agent in agents}
     oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
@@ -47,8 +57,9 @@ def played():
         center, agents = set_table(game, mechanism, **options)
         history = []
         outcome = engine.play(center, agents, progress=history.append)
-        given = outcome.s if center.mechanism.moves or not outcome.trained else outcome.delivered
-        s = np.array([given[name] for name in game.agents])
+        s = np.array([outcome.s[name] for name in game.agents])
+        if outcome.trained and not center.mechanism.moves:
+            s = np.array([agent.site.trained / outcome.trained for agent in agents])
         paid = np.array([outcome.payments[name] for name in game.agents]) / center.settings.minor
         utilities = game.values(outcome.w["w"], s) - game.costs(s) + paid
         return SimpleNamespace(center=center, outcome=outcome, history=history, agents=agents, utilities=utilities)

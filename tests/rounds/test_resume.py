@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedincentive import engine, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.agent import Agent, ClosedFormSite, FreeRider
 from fedincentive.center import Center
 from fedincentive.errors import RunError
 from fedincentive.game import random_data_value, repaired_example
@@ -189,3 +189,31 @@ def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
     assert [(line["count"], line["hash"]) for line in manifest["checkpoints"]] == heads
     assert manifest["outcome"]["digest"] == outcome.digest and manifest["outcome"]["head"] == outcome.head
     assert "audit_seed" not in manifest["settings"]
+
+
+def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
+    """The ledger fails after the state is saved; the run comes back with agents that would now answer otherwise."""
+    book = ledger.open(tmp_path / "l.db")
+    center, agents = open_run(tmp_path / "state", book, gamma=20.0)
+    while center.broadcast().phase == "contribute":
+        for report in engine.answers(center.broadcast(), agents):
+            center.submit(report)
+        center.close()
+    for report in engine.answers(center.broadcast(), agents):
+        center.submit(report)
+    book.close()
+    with pytest.raises(Exception, match="closed|Cannot operate"):
+        center.close()
+
+    with ledger.open(tmp_path / "l.db") as book:
+        assert [record.kind for record in book.entries()] == ["commitment"]
+        center, agents = open_run(tmp_path / "state", book, gamma=20.0)
+        assert [record.kind for record in book.entries()] == ["commitment", "tranche"]
+        tranche = list(book.entries())[-1]
+        assert tranche.inputs["delivered"] == {"agent-1": 5_000_000, "agent-2": 5_000_000}
+        assert center.run.trained == 1 and center.head == tranche.hash
+        for agent in agents:
+            agent.strategy = FreeRider()
+        outcome = engine.play(center, agents)
+        assert outcome.delivered == {"agent-1": pytest.approx(5 / 3), "agent-2": pytest.approx(5 / 3)}
+        assert book.head().count == 4
