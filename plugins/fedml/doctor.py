@@ -31,11 +31,13 @@ def status() -> Status:
     True
     """
     fedml = version("fedml")
-    off = os.environ.get("FEDINCENTIVE_FEDML", "").strip().lower() in ("0", "off", "false", "no")
-    problems, notes = [], []
     if fedml is None:
-        notes.append("FedML is not installed: pip install 'fedincentive[fedml]' (Python 3.10 or 3.11).")
-    elif fedml != SUPPORTED:
+        return Status(
+            None, False, (), ("FedML is not installed: pip install 'fedincentive[fedml]' (Python 3.10, 3.11).",)
+        )
+    off = os.environ.get("FEDINCENTIVE_FEDML", "").strip().lower() in ("0", "off", "false", "no")
+    problems = broken_dependencies()
+    if fedml != SUPPORTED:
         problems.append(f"FedML {fedml} is installed; the plugin is made for {SUPPORTED}.")
     if off:
         problems.append(f"FEDINCENTIVE_FEDML turns the hook off: unset it, or {EXPLICIT}.")
@@ -44,10 +46,7 @@ def status() -> Status:
             "fedincentive.pth was not read at interpreter start (python -S, or a copied package?): reinstall "
             f"fedincentive, or {EXPLICIT}."
         )
-    if fedml is not None:
-        problems += broken_dependencies()
-        notes += missing_backends()
-    return Status(fedml, fedml == SUPPORTED and not off and _HOOK_AT_START, tuple(problems), tuple(notes))
+    return Status(fedml, _HOOK_AT_START and not off and fedml == SUPPORTED, tuple(problems), tuple(missing_backends()))
 
 
 def broken_dependencies() -> list[str]:

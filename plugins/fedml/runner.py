@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,10 @@ log = logging.getLogger("fedincentive")
 
 
 class Runner:
-    """Stands in for FedML's simulators and managers. `outcome` is how the run ended, on the server's side."""
+    """Stands in for FedML's simulators and managers; `FedMLRunner(...).runner` is one under our mechanisms.
+
+    On the server's side, `watchers` are told how each round ended, and `outcome` is how the run ended.
+    """
 
     def __init__(
         self, args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any
@@ -31,6 +35,7 @@ class Runner:
         show_in_fedml_log()
         self.host = Host(args, device, dataset, model, client_trainer, server_aggregator)
         self.args = args
+        self.watchers: list[Callable[[RoundResult], None]] = []
         self.outcome: Outcome | None = None
 
     def run(self) -> None:
@@ -91,6 +96,8 @@ class Runner:
 
     def _progress(self, center: Center, result: RoundResult) -> None:
         record(self.args, result, self.host.settings.minor, self._regret(center, result))
+        for watcher in self.watchers:
+            watcher(result)
         if result.phase == "train" and not result.repeated and self.host.game is None:
             self._test(center, result.step)
 

@@ -42,7 +42,7 @@ class Server:
         self._enrolled: dict[str, Enrol] = {}
         self._refused: set[str] = set()  # answered this round, but not acceptably
         self._frame: bytes = b""
-        self._senders = ThreadPoolExecutor(max(1, len(ranks))) if link.concurrent else None
+        self._senders = ThreadPoolExecutor(2 * len(ranks)) if link.concurrent else None
 
     def run(self) -> Outcome:
         if self.center is None:

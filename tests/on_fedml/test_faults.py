@@ -26,7 +26,7 @@ GAME = {
     ],
 }
 # Slow enough to step in, quick enough to wait for.
-SLOW = {"beta": "0.5", "gamma": 2.0, "game": "game.yaml", "heartbeat": 0.5, "server_timeout": 30.0}
+SLOW = {"beta": "0.5", "gamma": 30.0, "game": "game.yaml", "heartbeat": 0.5, "server_timeout": 30.0}
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def test_a_killed_server_resumes_without_gap_or_double_entry(start: Any, config:
     undisturbed = folder / "undisturbed"
     undisturbed.mkdir()
     (undisturbed / "game.yaml").write_text((folder / "game.yaml").read_text())
-    calm = config(undisturbed, "GRPC", "2p-upbred", rounds=60, incentive=incentive)
+    calm = config(undisturbed, "GRPC", "2p-upbred", rounds=30, incentive=incentive)
     for process in [start.rank(undisturbed, calm, rank) for rank in (0, 1, 2, 3)]:
         process.ends_well()
 
-    cf = config(folder, "GRPC", "2p-upbred", rounds=60, incentive=incentive)
+    cf = config(folder, "GRPC", "2p-upbred", rounds=30, incentive=incentive)
     clients = [start.rank(folder, cf, rank) for rank in (1, 2, 3)]
     for words in ("(contribute) closed", "(train) closed"):
         server = start.rank(folder, cf, 0)
@@ -86,7 +86,7 @@ def test_a_killed_server_resumes_without_gap_or_double_entry(start: Any, config:
 
 
 def test_a_restarted_client_joins_the_round_again(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "2p-upbred", rounds=60, incentive={**SLOW, "resume": True, "round_timeout": 60.0})
+    cf = config(folder, "GRPC", "2p-upbred", rounds=30, incentive={**SLOW, "resume": True, "round_timeout": 60.0})
     server, *clients = (start.rank(folder, cf, rank) for rank in range(4))
     server.says("(train) closed")
     clients[0].kill()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import logging
 import queue
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +28,8 @@ OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.initial_reconnect_backoff_ms", 100),
 ]
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+PAUSE = 0.2
 WAITING_FRAMES = 256  # a flood is turned away instead of filling the memory
 
 
@@ -54,10 +57,17 @@ class GrpcLink:
         if rank not in self._channels:
             self._channels[rank] = grpc.insecure_channel(self._addresses[rank], options=OPTIONS)
         stub = service.gRPCCommManagerStub(self._channels[rank])
-        try:
-            stub.sendMessage(pb2.CommRequest(client_id=self.rank, message=frame), timeout=timeout, wait_for_ready=True)
-        except grpc.RpcError as error:
-            raise ConnectionError(f"rank {rank} at {self._addresses[rank]}: {error.code().name}") from None
+        request, end = pb2.CommRequest(client_id=self.rank, message=frame), time.monotonic() + timeout
+        while True:
+            try:
+                stub.sendMessage(request, timeout=max(end - time.monotonic(), 0.001), wait_for_ready=True)
+                return
+            except grpc.RpcError as error:
+                # A call that was under way when the other end died fails at once; that end may be coming back.
+                if error.code() not in PASSING or time.monotonic() + PAUSE > end:
+                    where = f"rank {rank} at {self._addresses[rank]}"
+                    raise ConnectionError(f"{where}: {error.code().name}") from None
+                time.sleep(PAUSE)
 
     def receive(self, timeout: float) -> tuple[str, bytes] | None:
         try:
