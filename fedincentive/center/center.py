@@ -90,6 +90,7 @@ class Center:
             settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
         )
         self._spill = Spill(mechanism, run.n, self.w, self.path)
+        self._find_last_entry()
         self._append([Entry.from_json(text) for text in values["pending"]])
         self._open_round()
         return self
@@ -246,6 +247,18 @@ class Center:
             raise RunError(
                 f"The ledger has entries of run {run!r}, but its state is not here: give the new run another name, or "
                 "resume it where its state is."
+            )
+
+    def _find_last_entry(self) -> None:
+        """A resumed run goes on in the ledger it was begun with, or not at all."""
+        head, run = self.manifest.head, self.settings.run
+        if head is None:
+            return
+        if self.ledger is None or all(record.hash != head for record in self.ledger.entries(run)):
+            where = "no ledger is given" if self.ledger is None else "the ledger given does not have it"
+            raise RunError(
+                f"The last entry of run {run!r} is {head[:12]}..., but {where}: resume with the ledger it was begun "
+                "with, restored from a backup if it was lost."
             )
 
     def _check_keys(self, run: Run) -> None:

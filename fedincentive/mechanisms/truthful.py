@@ -54,7 +54,7 @@ def failures(
     run: Run, w: Update, s: Mapping[str, float], reports: Mapping[str, Answer], oracles: Oracles
 ) -> dict[str, str]:
     """The agents whose points or update did not pass the audit of a training round at the broadcast (w, s)."""
-    assert oracles.update is not None
+    assert oracles.update is not None and oracles.valuation is not None
     failed = {}
     for agent in (a for a in run.asked if audited(run, a)):
         report = reports.get(agent)
@@ -64,6 +64,10 @@ def failures(
             failed[agent] = "points"
         elif distance(report.update, oracles.update.update(agent, w, s, run.step)) > run.settings.delta_d:
             failed[agent] = "update"
+        elif report.valuation is not None:  # of the first model, which the others' payments are measured from
+            truth = quantise(oracles.valuation.value(agent, w, s), run.settings.minor)
+            if abs(report.valuation - truth) > quantise(run.settings.delta_v, run.settings.minor):
+                failed[agent] = "first valuation"
     return failed
 
 

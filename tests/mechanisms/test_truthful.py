@@ -140,15 +140,15 @@ def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(table, seed) -> 
         ("understate-s", "points"),
         ("inflate-d", "update"),
         ("zero-d", "update"),
-        ("inflate-v", None),
-        ("deflate-v", None),
+        ("inflate-v", "first valuation"),
+        ("deflate-v", "first valuation"),
     ],
 )
 def test_each_misreport_alone_is_fined(table, played, lie, why) -> None:
     game = random_data_value(4, 3, 2)
     run = played(game, "t-upbred", lies={"agent-2": lie}, rounds=1, fine="50", **TERMS)
     honest = played(game, "t-upbred", rounds=1, fine="50", **TERMS)
-    assert run.center.run.failed == ({"agent-2": why} if why else {})
+    assert run.center.run.failed == {"agent-2": why}
     fined = {name: honest.outcome.payments[name] - run.outcome.payments[name] for name in game.agents}
     assert fined["agent-2"] > 40 * 10**6
     assert max(abs(fined["agent-1"]), abs(fined["agent-3"])) < 10 * 10**6

@@ -128,6 +128,19 @@ def test_a_run_is_resumed_as_it_was_begun(tmp_path, values, message) -> None:
         open_run(tmp_path, **values)
 
 
+def test_a_run_goes_on_in_the_ledger_it_was_begun_with(tmp_path) -> None:
+    with ledger.open(tmp_path / "l.db") as book:
+        center, agents = open_run(tmp_path / "state", book, gamma=20.0)
+        while center.run.trained < 2:
+            for report in engine.answers(center.broadcast(), agents):
+                center.submit(report)
+            center.close()
+    with ledger.open(tmp_path / "other.db") as book, pytest.raises(RunError, match="the ledger given does not have it"):
+        open_run(tmp_path / "state", book, gamma=20.0)
+    with pytest.raises(RunError, match="no ledger is given: resume with the ledger it was begun with"):
+        open_run(tmp_path / "state", gamma=20.0)
+
+
 def test_patience_and_places_may_change(tmp_path) -> None:
     open_run(tmp_path)
     open_run(tmp_path, quorum=0.9, repeats=9, state="elsewhere")
