@@ -74,6 +74,7 @@ class Carrier:
         """
         waiting: dict[str, str] = {}  # message id -> agent
         silent = set(agents)
+        self._returned()
         self._send(agents, make, waiting)
         end, pause = time.monotonic() + timeout, FIRST_POLL
         while waiting and time.monotonic() < end:
@@ -86,8 +87,8 @@ class Carrier:
                     continue
                 silent.discard(agent)
                 yield agent, message
-            back = self._returned()
-            self._send([agent for agent in back if agent in silent], make, waiting)
+            if time.monotonic() - self._looked >= MEMBERSHIP:
+                self._send([agent for agent in self._returned() if agent in silent], make, waiting)
             if waiting and not any(agent in silent for agent in waiting.values()):
                 break
             if waiting:
@@ -108,8 +109,6 @@ class Carrier:
 
     def _returned(self) -> list[str]:
         """The agents that were given a new node just now."""
-        if time.monotonic() - self._looked < MEMBERSHIP:
-            return []
         self._looked = time.monotonic()
         before = dict(self.nodes)
         self._greet()

@@ -1,0 +1,256 @@
+"""The example as a user runs it: every command of its README, in simulation and in deployment, and nodes that die."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedincentive import engine, game, ledger, mechanisms
+from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.center import Center
+
+README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
+PARITY = Path(__file__).parents[1] / "on_fedml" / "test_parity.py"
+SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
+FAST = "incentive.gamma=400.0 incentive.join-timeout=120.0"
+
+
+def commands(section: str) -> list[str]:
+    """The shell commands of one section of the README, or of what stands before the first."""
+    parts = re.split(r"^## (.*)$", README, flags=re.M)
+    text = dict(zip(["", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))[section]
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.M | re.S)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def parity() -> dict[str, Any]:
+    """The closed-form games that FedML's suite plays: one set of games for all hosts, read without importing FedML."""
+    wanted = {"RUN", "ROUNDS", "MECHANISMS", "INCENTIVE", "GAME"}
+    source = PARITY.read_text()
+    found: dict[str, Any] = {}
+    for name in wanted:
+        match = re.search(rf"^{name} = (.*?)^(?=\S(?<![\])}}]))", source, flags=re.M | re.S)
+        assert match, f"{PARITY} has no {name}"
+        found[name] = eval(match[1])  # literals of our own test suite
+    return found
+
+
+def in_engine(mechanism: str, played: Any, incentive: dict[str, Any], rounds: int, run: str, folder: Path) -> str:
+    """The head of the same game in the core alone."""
+    settings = mechanisms.Settings.read({**incentive, "mechanism": mechanism, "rounds": rounds, "run": run})
+    sites = ClosedFormSite.of(played)
+    agents = [Agent(site.name, site, s0=float(s0)) for site, s0 in zip(sites, played.s0, strict=True)]
+    with ledger.open(folder / f"{mechanism}.sqlite") as book:
+        center = Center(
+            settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], {"w": played.w0}, book
+        )
+        engine.play(center, agents)
+        return f"{book.head().count}:{book.head().hash}"
+
+
+def head_of(path: Path) -> str:
+    with ledger.read(path) as book:
+        return f"{book.head().count}:{book.head().hash}"
+
+
+def parity_app(folder: Path, game_of: dict[str, Any], incentive: dict[str, Any], names: list[str], run: str) -> None:
+    """A Flower app that plays one closed-form game under several mechanisms, one after another."""
+    package = folder / "parity"
+    package.mkdir(parents=True)
+    table = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in incentive.items())
+    (folder / "pyproject.toml").write_text(
+        textwrap.dedent("""
+        [project]
+        name = "parity"
+        version = "1.0.0"
+        description = "closed-form games"
+        license = "Apache-2.0"
+        dependencies = []
+        [tool.flwr.app]
+        publisher = "fedincentive"
+        [tool.flwr.app.components]
+        serverapp = "parity.app:server"
+        clientapp = "parity.app:client"
+        [tool.flwr.app.config]
+        results = ""
+        [tool.flwr.app.config.incentive]
+        """)
+        + table
+        + "\n"
+    )
+    (package / "__init__.py").write_text("")
+    (package / "app.py").write_text(
+        textwrap.dedent(f"""
+        import dataclasses
+        from pathlib import Path
+        import yaml
+        from flwr.app import Array, ArrayRecord
+        from flwr.serverapp import ServerApp
+        from fedincentive import game
+        from fedincentive.plugins.flower import IncentiveStrategy, play
+        from fedincentive.plugins.flower.client import StrategicApp
+
+        GAME = game.read(yaml.safe_load({yaml.safe_dump({"game": game_of})!r}))
+
+        class ByIndex(StrategicApp):
+            def __call__(self, message, context):
+                context.node_config.setdefault("agent", GAME.agents[int(context.node_config["partition-id"])])
+                return super().__call__(message, context)
+
+        client = play(GAME)
+        client.__class__ = ByIndex
+        server = ServerApp()
+
+        @server.main()
+        def main(grid, context):
+            for name in {names!r}:
+                config = {{**context.run_config, "incentive.mechanism": name, "incentive.run": {run!r}}}
+                config["incentive.output"] = str(Path(context.run_config["results"]) / name)
+                IncentiveStrategy.from_context(dataclasses.replace(context, run_config=config)).start(
+                    grid, ArrayRecord({{"w": Array(GAME.w0)}})
+                )
+        """)
+    )
+
+
+# Simulation
+
+
+@pytest.fixture(scope="module")
+def simulation(flower: Any) -> Any:
+    """Flower starts this SuperLink by itself, but gives it only 15 seconds, which a busy machine does not keep."""
+    flower.superlink(f"{SUPERLINK} --port {flower.port} --simulation --isolation subprocess", flower.port, "simulation")
+    return flower
+
+
+def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
+    export, *more = commands("")
+    assert export.startswith("export ") and not more
+    simulated, verified, unpaid = commands("Simulation: ten agents in one machine")
+    said = simulation.run(f"{export}\n{simulated}")
+    assert "10 agents enrolled: agent-0, " in said
+    assert "(2p-upbred) ended: complete" in said
+    assert "agent-9: 244 of 244 points, payment 222.000000" in said
+    payments = [float(x) for x in re.findall(r"agent-\d: .* payment (\S+)", said)]
+    assert len(payments) == 10 and abs(sum(payments)) < 1e-9
+    accuracy = [float(x) for x in re.findall(r"'accuracy': ([0-9.]+)", said)]
+    assert accuracy[0] < 0.2 and accuracy[-1] > 0.8
+    assert head_of(simulation.app / "fedincentive-runs/ten/ledger.sqlite").split(":")[1] in said
+    simulation.run(verified)
+    without = simulation.run(f"{export}\n{unpaid}")
+    assert "(fedavg-strategic) ended: round limit" in without
+    shares = [float(x) for x in re.findall(r"agent-\d: (\S+) of", without)]
+    assert sum(shares) < 200 < 1441
+
+
+def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: Any, tmp_path: Path) -> None:
+    p = parity()
+    played = game.read({"game": p["GAME"]})
+    incentive = {**p["INCENTIVE"], "agents": 3, "rounds": p["ROUNDS"]}
+    parity_app(tmp_path / "app", p["GAME"], incentive, list(p["MECHANISMS"]), p["RUN"])
+    results = tmp_path / "results"
+    simulation.run(
+        f"flwr run {tmp_path / 'app'} local --stream --federation-config num-supernodes=3 --run-config 'results=\"{results}\"'"
+    )
+    heads = {}
+    for mechanism in p["MECHANISMS"]:
+        heads[mechanism] = head_of(results / mechanism / p["RUN"] / "ledger.sqlite")
+        assert heads[mechanism] == in_engine(mechanism, played, p["INCENTIVE"], p["ROUNDS"], p["RUN"], tmp_path)
+    assert len(set(heads.values())) >= 4  # trimming changes the model, not who gave what
+
+
+# Deployment
+
+
+@pytest.fixture(scope="module")
+def sites(flower: Any) -> dict[str, subprocess.Popen[bytes]]:
+    """The README's SuperLink and SuperNodes, on ports that are free here."""
+    superlink, north, south, *_ = commands("Deployment: two sites")
+    flower.ports = {port: str(free_port()) for port in ("9190", "9194", "9195")}
+    flower.superlink(with_ports(superlink, flower), int(flower.ports["9190"]), "superlink")
+    started = {
+        name: flower.start(with_ports(line, flower), name) for name, line in (("north", north), ("south", south))
+    }
+    flower.run(with_ports(commands("Deployment: two sites")[3], flower))
+    return started
+
+
+def with_ports(command: str, flower: Any) -> str:
+    for port, free in flower.ports.items():
+        command = command.replace(port, free)
+    return command
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_readme_deployment_with_two_sites(flower: Any, sites: Any) -> None:
+    *_, run, verified = commands("Deployment: two sites")
+    said = flower.run(run, timeout=400)
+    assert "2 agents enrolled: north, south" in said
+    assert "(2p-upbred) ended: complete" in said
+    assert re.search(r"north: (\d+) of \1 points, payment -", said)
+    assert head_of(flower.app / "fedincentive-runs/two/ledger.sqlite").split(":")[1] in said
+    flower.run(verified)
+
+
+def test_a_site_that_is_killed_comes_back_under_its_name(flower: Any, sites: Any) -> None:
+    """It misses a training round, is charged for it, and goes on with its own account at another node."""
+    settings = f'incentive.run="back" {FAST} incentive.rounds=4 incentive.round-timeout=25.0'
+    flower.start(f"flwr run . sites --stream --run-config '{settings}'", "killed")
+    flower.says("killed", "Round 1 (train)", 180)
+    sites["south"].send_signal(signal.SIGKILL)
+    end_children(flower, sites["south"].pid)
+    flower.says("killed", "absent south", 180)
+    again = commands("Deployment: two sites")[2]
+    sites["south"] = flower.start(with_ports(again, flower), "south-again")
+    flower.says("killed", "ended: complete", 300)
+    said = flower.log("killed")
+    old, new = re.search(r"Agent south is back: node (\d+) instead of (\d+)", said).groups()
+    assert old != new
+    after = said[said.index("Agent south is back") :]
+    assert "absent" not in after, "it answers again"
+    with ledger.read(flower.app / "fedincentive-runs/back/ledger.sqlite") as book:
+        tranches = [entry for entry in book.entries("back") if entry.kind == "tranche"]
+        assert {account for entry in tranches for account in entry.postings} <= {"north", "south"}
+        missed = [entry for entry in tranches if entry.inputs["delivered"]["south"] == 0]
+        assert 1 <= len(missed) < 4 and all(entry.postings["south"] < 0 for entry in missed)
+        assert sum(book.balances("back").values()) == 0
+    flower.run("fedincentive ledger verify fedincentive-runs/back/ledger.sqlite")
+
+
+def end_children(flower: Any, parent: int) -> None:
+    """What a killed SuperNode leaves running: its executor, which would go on answering in its name."""
+    import os
+
+    for pid in flower.left():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--parent-pid" in words and words[words.index(b"--parent-pid") + 1] == str(parent).encode():
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, sites: Any, tmp_path: Path) -> None:
+    p = parity()
+    two = {**p["GAME"], "agents": p["GAME"]["agents"][:2]}
+    two["agents"] = [{**agent, "name": name} for agent, name in zip(two["agents"], ("north", "south"), strict=True)]
+    incentive = {**p["INCENTIVE"], "gamma": 1000.0}
+    parity_app(tmp_path / "app", two, {**incentive, "rounds": 1}, ["2p-upbred"], "dep")
+    results = tmp_path / "results"
+    flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=400)
+    expected = in_engine("2p-upbred", game.read({"game": two}), incentive, 1, "dep", tmp_path)
+    assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected

@@ -1,0 +1,430 @@
+"""The strategy and the strategic app over a grid in this process: rounds, refusals, absence, names, keys."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedincentive.plugins.flower import IncentiveStrategy, play, points, strategic
+from fedincentive.plugins.flower.settings import read
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from fedincentive import ledger
+from fedincentive.errors import RunError, SettingError
+from fedincentive.game import repaired_example
+
+FAST = {"incentive.gamma": 1000.0, "incentive.rounds": 2, "incentive.cost": 0.5, "incentive.run": "r"}
+
+
+def task(calls: list[tuple[str, Any]]) -> ClientApp:
+    """An ordinary app: a node's data are numbers around its index, the model their mean; it knows no incentives."""
+    app = ClientApp()
+
+    def data(context: Context) -> np.ndarray:
+        index = int(context.node_config["partition-id"])
+        return index + np.linspace(-1, 1, size(context), dtype=np.float32)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        mine = points(message, size(context))
+        calls.append(("train", mine))
+        w = message.content["arrays"]["w"].numpy()
+        new = w + 0.5 * (data(context)[mine].mean() - w)
+        metrics = MetricRecord({"num-examples": len(mine), "mean": float(new[0])})
+        return Message(RecordDict({"arrays": ArrayRecord({"w": Array(new)}), "metrics": metrics}), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        calls.append(("evaluate", None))
+        w = message.content["arrays"]["w"].numpy()
+        metrics = MetricRecord({"num-examples": 5, "loss": float(((data(context) - w) ** 2).mean() / 100)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def size(context: Context) -> int:
+    return 10 * (int(context.node_config["partition-id"]) + 1)
+
+
+def first() -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.zeros(1, np.float32))})
+
+
+def started(grid: Any, tmp_path: Path, **options: Any) -> tuple[IncentiveStrategy, Any]:
+    strategy = IncentiveStrategy(*read({**grid.run_config, "incentive.output": str(tmp_path)}), **options)
+    return strategy, strategy.start(grid, first())
+
+
+def deployed(grid_class: Any, n: int, calls: list[Any], **config: Any) -> Any:
+    grid = grid_class(
+        {**FAST, "incentive.agents": n, **{f"incentive.{k}".replace("_", "-"): v for k, v in config.items()}}
+    )
+    grid.join_all(strategic(task(calls), size=size, classes=10), n)
+    return grid
+
+
+def test_two_phases_end_to_end(grid: Any, tmp_path: Path) -> None:
+    calls: list[tuple[str, Any]] = []
+    grid = deployed(grid, 4, calls)
+    strategy, result = started(grid, tmp_path)
+    outcome = strategy.outcome
+    assert outcome.status == "complete"
+    assert outcome.s == outcome.s_max == {"agent-0": 10.0, "agent-1": 20.0, "agent-2": 30.0, "agent-3": 40.0}
+    assert sum(outcome.payments.values()) == 0 and outcome.payments["agent-3"] > 0 > outcome.payments["agent-0"]
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+    assert result.train_metrics_clientapp[1]["incentive.s"] == [10.0, 20.0, 30.0, 40.0]
+    assert "mean" in result.train_metrics_clientapp[2] and "incentive.welfare" in result.train_metrics_clientapp[2]
+    assert sorted(result.evaluate_metrics_clientapp) == [2] and "loss" in result.evaluate_metrics_clientapp[2]
+    assert np.array_equal(result.arrays["w"].numpy(), strategy.center.w["w"])
+    with ledger.read(tmp_path / "r" / "ledger.sqlite") as book:
+        assert book.head().hash == outcome.head
+        assert [entry.kind for entry in book.entries("r")].count("tranche") == 2
+
+
+def test_phase_one_carries_no_arrays_and_calls_nobodys_app(grid: Any, tmp_path: Path) -> None:
+    calls: list[tuple[str, Any]] = []
+    grid = deployed(grid, 3, calls, gamma=5.0)
+    seen: list[int] = []
+    grid.before_send = lambda message: seen.append(len(calls))
+    started(grid, tmp_path)
+    scalar = [k for k, message in enumerate(grid.sent) if message.metadata.message_type.startswith("query.")]
+    assert len(scalar) >= 3 * 3  # enrolment, then some rounds
+    for k in scalar:
+        assert not grid.sent[k].content.array_records
+        assert seen[k] == 0
+    assert calls
+
+
+def test_scalar_rounds_do_not_import_torch(tmp_path: Path) -> None:
+    """A torch that breaks whoever imports it stands first on the path; enrolment and phase 1 do not notice."""
+    import subprocess
+
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    program = """
+import sys
+import fedincentive.plugins.flower as f
+from flwr.clientapp import ClientApp
+app = f.strategic(ClientApp(), size=10, classes=10)
+f.IncentiveStrategy, f.FedTrimmedAvg
+print('torch' in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["False"], done.stderr
+
+
+@pytest.mark.parametrize("mechanism", ["fedavg", "upbred", "t-upbred", "2p-upbred", "trim-2p-upbred"])
+def test_every_mechanism_runs_by_name(mechanism: str, grid: Any, tmp_path: Path) -> None:
+    grid = deployed(grid, 4, [], mechanism=mechanism, gamma=2.0, alpha=0.25)
+    strategy, result = started(grid, tmp_path)
+    assert strategy.outcome.mechanism == mechanism and strategy.outcome.trained == 2
+    assert (len(result.evaluate_metrics_clientapp) == 2) == (mechanism == "t-upbred")
+
+
+def test_fedavg_strategic_needs_the_first_model(grid: Any, tmp_path: Path) -> None:
+    config = {
+        **FAST,
+        "incentive.mechanism": "fedavg-strategic",
+        "incentive.round-limit": 4,
+        "incentive.when-short": "train",
+    }
+    config |= {"incentive.gamma": 3.0, "incentive.agents": 3}
+    with_model = grid(config)
+    with_model.join_all(strategic(task([]), size=size, classes=10, model=lambda context: first()), 3)
+    strategy, _ = started(with_model, tmp_path)
+    assert strategy.outcome.trained == 2 and sum(strategy.outcome.s.values()) < 30
+    without = grid({**config, "incentive.run": "again", "incentive.repeats": 0})
+    without.join_all(strategic(task([]), size=size, classes=10), 3)
+    with pytest.raises(Exception, match="0 of 3 agents"):
+        started(without, tmp_path)
+
+
+def test_the_agent_trains_on_what_it_contributes(grid: Any, tmp_path: Path) -> None:
+    calls: list[tuple[str, Any]] = []
+    grid = deployed(grid, 2, calls, strategy="fixed", start=0.3, when_short="train")
+    strategy, _ = started(grid, tmp_path)
+    assert sorted({len(mine) for kind, mine in calls if kind == "train"}) == [3, 6]
+    assert strategy.outcome.short == ("agent-0", "agent-1")
+
+
+def test_the_same_app_is_ordinary_under_fedavg(grid: Any) -> None:
+    calls: list[tuple[str, Any]] = []
+    nodes = grid()
+    nodes.join_all(strategic(task(calls), size=size, classes=10), 3)
+    FedAvg(min_available_nodes=3).start(nodes, first(), num_rounds=1)
+    assert sorted(len(mine) for kind, mine in calls if kind == "train") == [10, 20, 30]
+
+
+def test_node_config_names_costs_and_strategies(grid: Any, tmp_path: Path) -> None:
+    nodes = grid({**FAST, "incentive.agents": 2, "incentive.when-short": "train"})
+    app = strategic(task([]), size=size, classes=10)
+    nodes.join(app, agent="rich", partition_id=0, num_partitions=2, cost=0.1)
+    nodes.join(app, agent="dear", partition_id=1, num_partitions=2, cost=9.0)
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.outcome.s == {"dear": 0.0, "rich": 10.0}  # 9 a point is more than beta = 2
+    assert strategy.outcome.short == ("dear",)
+
+
+def test_a_node_without_a_name_is_told_so(grid: Any, tmp_path: Path) -> None:
+    nodes = grid({**FAST, "incentive.join-timeout": 0.2})
+    nodes.join(strategic(task([]), size=10, classes=10), colour="red")
+    with pytest.raises(RunError, match="no stable name: start it with --node-config"):
+        started(nodes, tmp_path)
+
+
+def test_an_ordinary_app_is_told_to_be_wrapped(grid: Any, tmp_path: Path) -> None:
+    nodes = grid({**FAST, "incentive.join-timeout": 0.2})
+    app = ClientApp()
+    app.query("enrol")(lambda message, context: Message(RecordDict(), reply_to=message))
+    nodes.join_all(app, 2)
+    with pytest.raises(RunError, match="wrap its app with fedincentive"):
+        started(nodes, tmp_path)
+
+
+def test_too_few_agents_are_named(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 2, [], agents=5, join_timeout=0.3)
+    with pytest.raises(RunError, match=r"2 of 5 agents enrolled \(agent-0, agent-1\).*join-timeout"):
+        started(nodes, tmp_path)
+
+
+# Absence
+
+
+def test_a_mute_node_is_absent_and_charged(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 4, [], round_timeout=0.3)
+    mute = list(nodes.nodes)[3]
+
+    def silence(message: Message) -> None:
+        if message.metadata.message_type == "train":
+            nodes.mute.add(mute)
+
+    nodes.before_send = silence
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.outcome.s["agent-3"] == 40.0, "in phase 1 it was there"
+    assert all(result.absent == ("agent-3",) for result in strategy.rounds if result.phase == "train")
+    assert strategy.outcome.payments["agent-3"] < 0
+    assert sum(strategy.outcome.payments.values()) == 0
+
+
+def test_an_agent_may_stay_away(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 3, [], **{"strategy.agent-1": "away"})
+    strategy, _ = started(nodes, tmp_path)
+    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-1",)}
+
+
+def test_partial_participation(grid: Any, tmp_path: Path) -> None:
+    calls: list[tuple[str, Any]] = []
+    nodes = deployed(grid, 6, calls, sampled=2, rounds=5)
+    strategy, _ = started(nodes, tmp_path)
+    trained = [message for message in nodes.sent if message.metadata.message_type == "train"]
+    assert len(trained) == 10
+    assert len({message.metadata.dst_node_id for message in trained}) > 2
+    assert sum(strategy.outcome.payments.values()) == 0
+
+
+def test_below_quorum_the_round_is_asked_again(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 3, [], round_timeout=0.2, quorum=0.9)
+    mute = list(nodes.nodes)[0]
+    asked = []
+
+    def shy(message: Message) -> None:
+        if message.metadata.message_type == "train" and message.metadata.dst_node_id == mute:
+            asked.append(message)
+            (nodes.mute.add if len(asked) == 1 else nodes.mute.discard)(mute)
+
+    nodes.before_send = shy
+    strategy, result = started(nodes, tmp_path)
+    assert [r.repeated for r in strategy.rounds].count(True) == 1
+    assert strategy.outcome.status == "complete" and sorted(result.train_metrics_clientapp) == [1, 2]
+
+
+# Names and keys
+
+
+def replaced(nodes: Any, app: ClientApp, old: int, *, when: str, offline: bool, **node_config: Any) -> list[int]:
+    """At the first message of this type the old node falls silent and a new one starts under the same name."""
+    started_: list[int] = []
+
+    def swap(message: Message) -> None:
+        if message.metadata.message_type == when and not started_:
+            (nodes.offline if offline else nodes.mute).add(old)
+            started_.append(nodes.join(app, **node_config))
+
+    nodes.before_send = swap
+    return started_
+
+
+@pytest.mark.parametrize("offline", [True, False], ids=["gone", "missed a round"])
+def test_an_agent_comes_back_at_another_node(offline: bool, grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 3, [], round_timeout=2.5, rounds=3)
+    app = strategic(task([]), size=size, classes=10)
+    old = list(nodes.nodes)[2]
+    new = replaced(nodes, app, old, when="train", offline=offline, partition_id=2, num_partitions=3)
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.carrier.nodes["agent-2"] == new[0] != old
+    absences = [result.absent for result in strategy.rounds if result.phase == "train"]
+    assert absences[-1] == () and ("agent-2",) in absences
+    assert set(strategy.outcome.payments) == {"agent-0", "agent-1", "agent-2"}
+
+
+def test_a_name_in_use_cannot_be_taken(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 2, [], gamma=5.0, rounds=4)
+    thief_calls: list[Any] = []
+    thief = strategic(task(thief_calls), size=size, classes=10)
+    holder = dict(zip(("agent-0", "agent-1"), nodes.nodes, strict=True))
+    nodes.before_send = lambda message: (
+        nodes.join(thief, partition_id=1, num_partitions=2) if len(nodes.nodes) == 2 else None
+    )
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.carrier.nodes == holder and not thief_calls
+
+
+def keys(tmp_path: Path, agents: dict[str, str]) -> str:
+    (tmp_path / "keys.json").write_text(json.dumps(agents))
+    for agent, secret in agents.items():
+        (tmp_path / f"{agent}.key").write_text(secret + "\n")
+    return str(tmp_path / "keys.json")
+
+
+def test_with_keys_reports_and_enrolments_are_proved(grid: Any, tmp_path: Path) -> None:
+    path = keys(tmp_path, {"a": "secret-of-a-0123456789", "b": "secret-of-b-0123456789"})
+    nodes = grid({**FAST, "incentive.agents": 2, "incentive.keys": path, "incentive.round-timeout": 60.0})
+    app = strategic(task([]), size=size, classes=10)
+    for index, agent in enumerate("ab"):
+        key = str(tmp_path / f"{agent}.key")
+        nodes.join(app, agent=agent, key_file=key, partition_id=index, num_partitions=2)
+    thief = nodes.join(app, agent="b", key_file=str(tmp_path / "a.key"), partition_id=1, num_partitions=2)
+    new = replaced(
+        nodes, app, list(nodes.nodes)[1], when="train", offline=False,
+        agent="b", key_file=str(tmp_path / "b.key"), partition_id=1, num_partitions=2,
+    )  # fmt: skip
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.outcome.basis == "attested"
+    assert strategy.carrier.nodes["b"] == new[0] != thief
+    assert all(result.absent == () for result in strategy.rounds), "the proof moves the name within the open round"
+
+
+# What a hostile or broken node sends
+
+
+def hostile(change: Any) -> Any:
+    """The third node's training replies are changed on their way."""
+
+    def wrap(reply: Message) -> None:
+        record = reply.content.config_records.get("incentive", {})
+        if record.get("agent") == "agent-2" and record.get("phase") == "train":
+            change(reply.content)
+
+    return wrap
+
+
+def with_arrays(**arrays: Any) -> Any:
+    return lambda content: content.__setitem__("arrays", ArrayRecord({k: v for k, v in arrays.items()}))
+
+
+def raw(data: bytes, stype: str = "numpy.ndarray") -> Array:
+    return Array("float32", (1,), stype, data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["incentive"].__setitem__("delivered", 31.0),
+        lambda content: content["incentive"].__setitem__("delivered", float("nan")),
+        lambda content: content["incentive"].__setitem__("delivered", "all"),
+        lambda content: content["incentive"].__setitem__("round", "one"),
+        lambda content: content["incentive"].__setitem__("agent", "agent-0"),
+        lambda content: content.__delitem__("incentive"),
+        lambda content: content.__delitem__("arrays"),
+        with_arrays(w=Array(np.float32([np.nan]))),
+        with_arrays(w=Array(np.zeros(2, np.float32))),
+        with_arrays(w=Array(np.zeros(1, np.float64))),
+        with_arrays(other=Array(np.zeros(1, np.float32))),
+        with_arrays(w=raw(b"")),
+        with_arrays(w=raw(b"\x93NUMPY\x01\x00\xff\xff{")),
+        with_arrays(w=raw(b"pickled", "pickle")),
+        with_arrays(w=raw(b"\x93NUMPY\x01\x00F\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + b" " * 7 + b"\n")),
+        with_arrays(w=raw(b"\x93NUMPY\x01\x00F\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9**9,), }" + b" " * 3 + b"\n")),
+    ],
+)  # fmt: skip
+def test_bad_reports_are_refused_and_the_round_goes_on(change: Any, grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 4, [])
+    nodes.before_answer = hostile(change)
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.outcome.status == "complete"
+    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-2",)}
+    assert np.isfinite(strategy.center.w["w"]).all()
+
+
+def test_a_client_that_raises_is_absent(grid: Any, tmp_path: Path) -> None:
+    broken = ClientApp()
+
+    @broken.train()
+    def train(message: Message, context: Context) -> Message:
+        raise RuntimeError("out of memory")
+
+    nodes = deployed(grid, 3, [], agents=4, report_values=False)
+    nodes.join(strategic(broken, size=20, classes=10), agent="broken", partition_id=0, num_partitions=1)
+    strategy, _ = started(nodes, tmp_path)
+    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("broken",)}
+
+
+# Runs
+
+
+def test_an_existing_run_is_refused_and_resume_continues_it(grid: Any, tmp_path: Path) -> None:
+    whole = deployed(grid, 3, [], rounds=4)
+    expected, _ = started(whole, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    def stop(message: Message) -> None:
+        if message.metadata.message_type == "train" and message.content["config"]["server-round"] == 3:
+            raise Stop
+
+    first_part = deployed(grid, 3, [], rounds=4)
+    first_part.before_send = stop
+    with pytest.raises(Stop):
+        started(first_part, tmp_path / "parts")
+    again = deployed(grid, 3, [], rounds=4)
+    with pytest.raises(RunError, match="resume"):
+        started(again, tmp_path / "parts")
+    resumed = deployed(grid, 3, [], rounds=4, resume=True)
+    strategy, _ = started(resumed, tmp_path / "parts")
+    assert strategy.outcome.head == expected.outcome.head
+    assert strategy.outcome.digest == expected.outcome.digest
+
+
+def test_num_rounds_replaces_the_setting_and_the_ledger_may_be_given(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 2, [])
+    with ledger.open(tmp_path / "mine.sqlite") as book:
+        settings = read({**nodes.run_config, "incentive.output": str(tmp_path / "out")})
+        strategy = IncentiveStrategy(*settings, ledger=book)
+        strategy.start(nodes, first(), num_rounds=3, timeout=9.0)
+        assert strategy.outcome.trained == 3 and book.head().hash == strategy.outcome.head
+    assert not (tmp_path / "out" / "r" / "ledger.sqlite").exists()
+
+
+def test_from_context_names_the_run_after_flowers(grid: Any) -> None:
+    strategy = IncentiveStrategy.from_context(Context(77, 0, {}, RecordDict(), {"incentive.mechanism": "upbred"}))
+    assert (strategy.settings.run, strategy.settings.mechanism) == ("flower-77", "upbred")
+    with pytest.raises(RunError, match=r"start\(\)"):
+        _ = strategy.center
+
+
+def test_a_game_knows_its_agents(grid: Any, tmp_path: Path) -> None:
+    nodes = grid({"incentive.join-timeout": 0.2, "incentive.agents": 1})
+    nodes.join(play(repaired_example()), agent="stranger")
+    with pytest.raises(RunError, match="has no agent 'stranger'"):
+        started(nodes, tmp_path)
+    with pytest.raises(SettingError, match="only plays"):
+        play(repaired_example())(Message(RecordDict(), dst_node_id=1, message_type="train"), None)
