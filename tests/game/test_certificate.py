@@ -16,6 +16,7 @@ from fedincentive.game import (
     CLAIMS,
     Certificate,
     Claim,
+    EffectiveCost,
     Finding,
     Misreports,
     beta_dom,
@@ -248,6 +249,13 @@ def test_the_outside_option_is_the_best_an_agent_can_do_alone():
     np.testing.assert_allclose(outside_options(game), expected, atol=1e-6)
     given = replace(game, outside_option=np.array([0.1, 0.2]))
     np.testing.assert_array_equal(outside_options(given), [0.1, 0.2])
+
+
+def test_a_cheap_niche_counts_for_training_alone():
+    game = repaired_example()
+    niche = EffectiveCost(lambda s: 0.5 - 0.5 * np.exp(-(((s - 3.1) / 0.05) ** 2)), np.zeros_like)
+    alone = outside_options(replace(game, cost=niche))
+    np.testing.assert_allclose(alone, 1.0 - 0.5 / 3.1, atol=1e-3)
 
 
 def test_a_hundred_thousand_agents_get_one_certificate():

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fedincentive.errors import GameError
 from fedincentive.game import (
+    beta_ne,
     max_regret,
     outside_options,
     paper_example,
@@ -27,6 +28,7 @@ from fedincentive.game import (
     read,
     repaired_example,
 )
+from fedincentive.game.betas import Bound, combine
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "games"
 SEEDS = st.integers(0, 10_000)
@@ -91,6 +93,22 @@ def test_a_budget_that_excludes_the_equilibrium_names_both_sides():
     assert any(why == "s_max as its best reply" for _, why in reasons)
     assert [row.over_budget for row in found.agents] == [False, False, True]
     assert "small: its budget needs beta <= 0.01" in str(found)
+
+
+def test_only_the_agent_that_no_price_can_please_is_blamed():
+    hopeless, willing = Bound("a", math.inf, 0.0, "individual rationality"), Bound("b", 0.1, math.inf, "s_max")
+    assert combine([hopeless, willing]).blocking == (hopeless,)
+    low, high = Bound("a", 0.2, math.inf, "s_max"), Bound("b", 0.0, 0.1, "its budget")
+    assert combine([low, high, Bound("c", 0.05, math.inf, "s_max")]).blocking == (low, high)
+
+
+def test_beta_ne_holds_at_the_first_model_and_at_the_best_one():
+    game = random_quadratic(2, 3, 2)
+    for w0 in (5.0, -5.0):
+        far = game.starting_at(w0=[w0, w0])
+        start, end = beta_ne(far, far.w0), beta_ne(far, far.optimum())
+        assert start != end
+        assert quote(far, "1").beta_ne == max(start, end)
 
 
 def test_a_demanding_payer_limits_beta_by_its_outside_option():
