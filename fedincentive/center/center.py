@@ -188,7 +188,8 @@ class Center:
             payments[account] = payments.get(account, 0) + amount
         found = metrics(run, self._reports, absent, payments, d if self.mechanism.truthful else None)
         self._commit(run, frozen(w) if w is not self.w else w, optimizer, [*entries, *begun])
-        log.info("round %d (%s) closed, %d absent, ledger head %s", closed.round, closed.phase, len(absent), self.head)
+        seen = self.manifest.seen
+        log.info("round %d (%s) closed, %d absent, ledger head %s", closed.round, closed.phase, len(absent), seen)
         return RoundResult(
             closed.round, closed.step, closed.phase, run.points(run.s), payments, absent, self.head, found
         )

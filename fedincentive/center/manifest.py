@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..ledger import Entry, Receipt
+from ..ledger import Checkpoint, Entry, Receipt
 from ..mechanisms import Mechanism, Run
 from .outcome import Outcome
 
@@ -40,6 +40,12 @@ class Manifest:
     def head(self) -> str | None:
         checkpoints = self.values["checkpoints"]
         return checkpoints[-1]["hash"] if checkpoints else None
+
+    @property
+    def seen(self) -> Checkpoint | None:
+        """The ledger as this run saw it last: count and hash, as `ledger verify --checkpoint` takes them."""
+        checkpoints = self.values["checkpoints"]
+        return Checkpoint(checkpoints[-1]["count"], checkpoints[-1]["hash"]) if checkpoints else None
 
     def checkpoint(self, entry: Entry, receipt: Receipt) -> None:
         """One line per entry; an entry appended again after a crash has its line already or gets it now."""

@@ -195,8 +195,9 @@ def test_bean_check_accepts_a_real_run_and_rejects_one_unit(tmp_path, needs):
     assert check(f"{text[: match.end(1) - 1]}{digit}{text[match.end(1) :]}").returncode != 0
 
 
-def test_the_manifest_reveals_a_cut_ledger(tmp_path):
-    """As an auditor would: `fedincentive ledger verify --checkpoint manifest.json`."""
+def test_the_manifest_and_the_log_reveal_a_cut_ledger(tmp_path, caplog):
+    """As an auditor would: `fedincentive ledger verify --checkpoint manifest.json`, or with the log of the run."""
+    caplog.set_level("INFO", logger="fedincentive")
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, tmp_path / "state", "2p-upbred")
         engine.play(center, agents)
@@ -204,10 +205,15 @@ def test_the_manifest_reveals_a_cut_ledger(tmp_path):
     with ledger.open(tmp_path / "cut.db") as book:
         for entry in entries[:-1]:
             book.append(entry)
-    for name, code in (("a.db", 0), ("cut.db", 1)):
+    (tmp_path / "run.log").write_text(caplog.text)
+    for name, seen, code in (
+        ("a.db", "state/manifest.json", 0),
+        ("cut.db", "state/manifest.json", 1),
+        ("a.db", "run.log", 0),
+        ("cut.db", "run.log", 1),
+    ):
         done = subprocess.run(
-            [sys.executable, "-m", "fedincentive.cli", "ledger", "verify", "--recompute", name,
-             "--checkpoint", "state/manifest.json"],
+            [sys.executable, "-m", "fedincentive.cli", "ledger", "verify", "--recompute", name, "--checkpoint", seen],
             capture_output=True, text=True, cwd=tmp_path, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
