@@ -107,7 +107,7 @@ class Flower:
         self.home = home
         self.app = home / "app"
         shutil.copytree(EXAMPLE, self.app, ignore=shutil.ignore_patterns("__pycache__", "fedincentive-runs"))
-        self.port = free_port()  # of the SuperLink that `flwr run ... local` uses
+        self.port = self.free_port()  # of the SuperLink that `flwr run ... local` uses
         self.env = {
             **os.environ,
             "HOME": str(home),
@@ -120,6 +120,12 @@ class Flower:
             "RAY_USAGE_STATS_ENABLED": "0",
             "PYTHONUNBUFFERED": "1",
         }
+
+    @staticmethod
+    def free_port() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
 
     def start(self, command: str, log: str) -> subprocess.Popen[bytes]:
         """A program that keeps running; its output goes to a file."""
@@ -139,7 +145,7 @@ class Flower:
         wait_until(lambda: listening(port) or process.poll() is not None, 90, f"{log} listens on {port}")
         assert process.poll() is None, self.log(log)
 
-    def run(self, command: str, timeout: float = 300) -> str:
+    def run(self, command: str, timeout: float = 550) -> str:
         """A program that ends; its output. A failure shows it."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
@@ -184,12 +190,6 @@ class Flower:
             end = time.monotonic() + 10
             while self.left() and time.monotonic() < end:
                 time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listening(port: int) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +132,20 @@ def simulation(flower: Any) -> Any:
     return flower
 
 
+def simulated(flower: Any, command: str) -> str:
+    """Ray gives its own parts 15 seconds to start, which a busy machine does not keep either: then once more."""
+    for _ in range(3):
+        said = flower.run(command)
+        if "agents enrolled" in said or "ref-exit-codes/700" not in said:
+            break
+    return said
+
+
 def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     export, *more = commands("")
     assert export.startswith("export ") and not more
-    simulated, verified, unpaid = commands("Simulation: ten agents in one machine")
-    said = simulation.run(f"{export}\n{simulated}")
+    paid, verified, unpaid = commands("Simulation: ten agents in one machine")
+    said = simulated(simulation, f"{export}\n{paid}")
     assert "10 agents enrolled: agent-0, " in said
     assert "(2p-upbred) ended: complete" in said
     assert "agent-9: 244 of 244 points, payment 222.000000" in said
@@ -144,7 +155,7 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     assert accuracy[0] < 0.2 and accuracy[-1] > 0.8
     assert head_of(simulation.app / "fedincentive-runs/ten/ledger.sqlite").split(":")[1] in said
     simulation.run(verified)
-    without = simulation.run(f"{export}\n{unpaid}")
+    without = simulated(simulation, f"{export}\n{unpaid}")
     assert "(fedavg-strategic) ended: round limit" in without
     shares = [float(x) for x in re.findall(r"agent-\d: (\S+) of", without)]
     assert sum(shares) < 200 < 1441
@@ -156,9 +167,8 @@ def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: An
     incentive = {**p["INCENTIVE"], "agents": 3, "rounds": p["ROUNDS"]}
     parity_app(tmp_path / "app", p["GAME"], incentive, list(p["MECHANISMS"]), p["RUN"])
     results = tmp_path / "results"
-    simulation.run(
-        f"flwr run {tmp_path / 'app'} local --stream --federation-config num-supernodes=3 --run-config 'results=\"{results}\"'"
-    )
+    options = f"--federation-config num-supernodes=3 --run-config 'results=\"{results}\"'"
+    simulated(simulation, f"flwr run {tmp_path / 'app'} local --stream {options}")
     heads = {}
     for mechanism in p["MECHANISMS"]:
         heads[mechanism] = head_of(results / mechanism / p["RUN"] / "ledger.sqlite")
@@ -173,7 +183,7 @@ def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: An
 def sites(flower: Any) -> dict[str, subprocess.Popen[bytes]]:
     """The README's SuperLink and SuperNodes, on ports that are free here."""
     superlink, north, south, *_ = commands("Deployment: two sites")
-    flower.ports = {port: str(free_port()) for port in ("9190", "9194", "9195")}
+    flower.ports = {port: str(flower.free_port()) for port in ("9190", "9194", "9195")}
     flower.superlink(with_ports(superlink, flower), int(flower.ports["9190"]), "superlink")
     started = {
         name: flower.start(with_ports(line, flower), name) for name, line in (("north", north), ("south", south))
@@ -188,17 +198,11 @@ def with_ports(command: str, flower: Any) -> str:
     return command
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_readme_deployment_with_two_sites(flower: Any, sites: Any) -> None:
     *_, run, verified = commands("Deployment: two sites")
-    said = flower.run(run, timeout=400)
+    begun = time.monotonic()
+    said = flower.run(run, timeout=550)
+    flower.pace = (time.monotonic() - begun) / said.count("Round ")
     assert "2 agents enrolled: north, south" in said
     assert "(2p-upbred) ended: complete" in said
     assert re.search(r"north: (\d+) of \1 points, payment -", said)
@@ -208,15 +212,16 @@ def test_readme_deployment_with_two_sites(flower: Any, sites: Any) -> None:
 
 def test_a_site_that_is_killed_comes_back_under_its_name(flower: Any, sites: Any) -> None:
     """It misses a training round, is charged for it, and goes on with its own account at another node."""
-    settings = f'incentive.run="back" {FAST} incentive.rounds=4 incentive.round-timeout=25.0'
+    patience = max(20.0, 3 * getattr(flower, "pace", 20.0))  # what a round takes depends on the machine
+    settings = f'incentive.run="back" {FAST} incentive.rounds=4 incentive.round-timeout={patience:.1f}'
     flower.start(f"flwr run . sites --stream --run-config '{settings}'", "killed")
-    flower.says("killed", "Round 1 (train)", 180)
+    flower.says("killed", "Round 1 (train)", 15 * patience)
     sites["south"].send_signal(signal.SIGKILL)
     end_children(flower, sites["south"].pid)
-    flower.says("killed", "absent south", 180)
+    flower.says("killed", "absent south", 15 * patience)
     again = commands("Deployment: two sites")[2]
     sites["south"] = flower.start(with_ports(again, flower), "south-again")
-    flower.says("killed", "ended: complete", 300)
+    flower.says("killed", "ended: complete", 15 * patience)
     said = flower.log("killed")
     old, new = re.search(r"Agent south is back: node (\d+) instead of (\d+)", said).groups()
     assert old != new
@@ -233,8 +238,6 @@ def test_a_site_that_is_killed_comes_back_under_its_name(flower: Any, sites: Any
 
 def end_children(flower: Any, parent: int) -> None:
     """What a killed SuperNode leaves running: its executor, which would go on answering in its name."""
-    import os
-
     for pid in flower.left():
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -251,6 +254,6 @@ def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, 
     incentive = {**p["INCENTIVE"], "gamma": 1000.0}
     parity_app(tmp_path / "app", two, {**incentive, "rounds": 1}, ["2p-upbred"], "dep")
     results = tmp_path / "results"
-    flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=400)
+    flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=550)
     expected = in_engine("2p-upbred", game.read({"game": two}), incentive, 1, "dep", tmp_path)
     assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected
