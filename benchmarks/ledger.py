@@ -1,7 +1,8 @@
 """The ledger's speed, each figure beside its yardstick from the same run: `python benchmarks/ledger.py [DIRECTORY]`.
 
 A round is one tranche entry with its inputs, made and appended durably. The yardstick is one transaction with a single
-row, as durable, in another file of the same directory; the two take turns, so that both meet the same disk.
+row, as durable, in another file of the same directory; the two take turns, so that both meet the same disk. CPU times
+stand beside the wall clock, because other work on the machine slows that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from fedincentive import ledger
 from fedincentive.ledger.verify import verify
@@ -50,35 +52,44 @@ def yardstick(path: Path) -> Callable[[], None]:
     return commit
 
 
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+class Time(NamedTuple):
+    """Seconds on the wall clock and of this process."""
+
+    wall: float
+    cpu: float
+
+
+def timed(work: Callable[[], object]) -> Time:
+    wall, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - start
+    return Time(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def appends(directory: Path, agents: int, count: int) -> tuple[float, float, float]:
-    """Median seconds of (an empty transaction, deriving and making an entry, appending it)."""
+def median(times: list[Time]) -> Time:
+    """In milliseconds."""
+    return Time(*(1000 * statistics.median(column) for column in zip(*times, strict=True)))
+
+
+def appends(directory: Path, agents: int, count: int) -> tuple[Time, Time, Time]:
+    """Median milliseconds of (an empty transaction, deriving and making an entry, appending it)."""
     empty = yardstick(directory / f"empty-{agents}.db")
-    figures: list[tuple[float, float, float]] = []
+    bases, makes, adds = [], [], []
     with ledger.open(directory / f"rounds-{agents}.db") as book:
         for make in rounds(agents, count):
-            base = timed(empty)
-            start = time.perf_counter()
-            entry = make()
-            made = time.perf_counter() - start
-            figures.append((base, made, timed(lambda entry=entry: book.append(entry))))
-    base, made, appended = (statistics.median(column) for column in zip(*figures, strict=True))
-    return base, made, appended
+            bases.append(timed(empty))
+            made: list[ledger.Entry] = []
+            makes.append(timed(lambda make=make, made=made: made.append(make())))
+            adds.append(timed(lambda made=made: book.append(made[0])))
+    return median(bases), median(makes), median(adds)
 
 
-def checks(path: Path, recompute: bool) -> float:
+def checks(path: Path, recompute: bool) -> Time:
     """Postings checked a second."""
     with ledger.read(path) as book:
-        start = time.perf_counter()
-        result = verify(book, recompute=recompute)
-        seconds = time.perf_counter() - start
-    assert result.clean, result.findings
-    return result.postings / seconds
+        results = []
+        spent = timed(lambda: results.append(verify(book, recompute=recompute)))
+    assert results[0].clean, results[0].findings
+    return Time(results[0].postings / spent.wall, results[0].postings / spent.cpu)
 
 
 def main() -> None:
@@ -86,18 +97,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=place) as name:
         directory = Path(name)
         for agents, count, bar in ((100, 400, 1.0), (10_000, 20, 50.0)):
-            base, made, appended = (1000 * seconds for seconds in appends(directory, agents, count))
-            beyond = appended - base
+            base, made, added = appends(directory, agents, count)
             print(
-                f"{agents:>6} postings: {appended:.2f} ms durable round, empty transaction {base:.2f} ms, "
-                f"beyond it {beyond:.2f} ms (bar {bar:g}); deriving the amounts and the entry {made:.2f} ms more"
+                f"{agents:>6} postings: durable round {added.wall:.2f} ms (CPU {added.cpu:.2f}), empty transaction "
+                f"{base.wall:.2f} ms, beyond it {added.wall - base.wall:.2f} ms (CPU {added.cpu - base.cpu:.2f}, bar "
+                f"{bar:g}); deriving the amounts and the entry {made.wall:.2f} ms (CPU {made.cpu:.2f}) more"
             )
         for agents in (100, 10_000):
-            plain, full = (checks(directory / f"rounds-{agents}.db", recompute) for recompute in (False, True))
-            print(
-                f"{agents:>6} postings: verify {plain:,.0f} postings/s (bar 500,000), "
-                f"with --recompute {full:,.0f} postings/s"
-            )
+            path = directory / f"rounds-{agents}.db"
+            for recompute in (False, True):
+                speed = checks(path, recompute)
+                print(
+                    f"{agents:>6} postings: verify{' --recompute' if recompute else ''} {speed.wall:,.0f} postings/s "
+                    f"(CPU {speed.cpu:,.0f}{'' if recompute else ', bar 500,000'})"
+                )
 
 
 if __name__ == "__main__":

@@ -125,9 +125,8 @@ def tranche(
     """
     per_round = rate("beta", beta) / whole("rounds", rounds, low=1)
     _agents(posted, "the amount posted", least=0)
-    for agent in posted:
-        if agent not in delivered_total:
-            raise PaymentError(f"Agent {agent!r} was paid before but has no delivered total; give 0 if it is absent.")
+    if unknown := sorted(posted.keys() - delivered_total.keys()):
+        raise PaymentError(f"Agent {unknown[0]!r} was paid before but has no delivered total; give 0 if it is absent.")
     due = contribution(per_round, delivered_total, scale=scale, minor=minor, rotation=rotation)
     return _bounded({agent: amount - posted.get(agent, 0) for agent, amount in due.items()})
 
