@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .center import Outcome
 from .errors import SettingError
 from .messages import RoundResult
@@ -13,7 +15,7 @@ from .messages import RoundResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MANY = 12  # lines beyond this are drawn thin and without names
+MANY = 12  # beyond this many agents their spread is drawn instead of single lines
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind readers too
 TRAINING = "#7f7f7f"
 
@@ -49,28 +51,35 @@ def save(
 
 
 def contributions(axes: Axes, history: Sequence[RoundResult], outcome: Outcome, minor: int) -> None:
-    """Each agent's share of what it has, round by round; the training rounds are shaded."""
+    """Each agent's share of what it has, round by round, or how many agents' shares spread; training is shaded."""
     rounds = [result for result in history if result.phase != "value"]
-    x = [0, *(result.round + 1 for result in rounds)]
-    for k, agent in enumerate(outcome.s):
-        start = outcome.s0[agent] if not rounds or rounds[0].round == 0 else rounds[0].s[agent]
-        path = [start, *(result.s[agent] for result in rounds)]
-        shares = [s / outcome.s_max[agent] for s in path]
-        few = len(outcome.s) <= MANY
-        label = f"{agent} ({outcome.s_max[agent]:g})" if few else None
-        style: dict[str, Any] = {"linewidth": 1.8, "alpha": 0.95} if few else {"linewidth": 0.6, "alpha": 0.35}
-        first = [rounds[0].round if rounds else 0, *x[1:]]
-        axes.plot(first, shares, color=COLOURS[k % len(COLOURS)], linestyle=_dash(k), label=label, **style)
+    begin = rounds[0].round if rounds else 0
+    x = [begin, *(result.round + 1 for result in rounds)]
+    states = [outcome.s0 if begin == 0 else rounds[0].s, *(result.s for result in rounds)]
+    shares = {agent: [s[agent] / limit for s in states] for agent, limit in outcome.s_max.items()}
+    if len(shares) <= MANY:
+        for k, (agent, path) in enumerate(shares.items()):
+            label, colour = f"{agent} ({outcome.s_max[agent]:g})", COLOURS[k % len(COLOURS)]
+            axes.plot(x, path, color=colour, linestyle=_dash(k), linewidth=1.8, label=label)
+    else:
+        _spread(axes, x, list(shares.values()))
     training = [result.round for result in rounds if result.phase == "train"]
     if training and training[0] > 0:
         axes.axvspan(training[0], training[-1] + 1, color=TRAINING, alpha=0.10, linewidth=0)
-        axes.annotate(
-            "training", (training[0], 0.02), xytext=(4, 0), textcoords="offset points", color=TRAINING, fontsize=9
-        )
+        place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
+        axes.annotate("training", (training[0], 0.02), color=TRAINING, fontsize=9, **place)
     axes.set(xlabel="round", ylabel="contribution, share of s_max", ylim=(-0.03, 1.05))
     axes.set_title(f"Contributions under {outcome.mechanism}", loc="left")
-    if len(outcome.s) <= MANY:
-        axes.legend(title="agent (s_max)", frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    title = "agent (s_max)" if len(shares) <= MANY else f"{len(shares)} agents"
+    axes.legend(title=title, frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _spread(axes: Axes, x: list[int], paths: list[list[float]]) -> None:
+    """Many agents: the median, and the bands that hold 80 % and all of them."""
+    lowest, tenth, middle, ninetieth, highest = np.quantile(np.array(paths), [0.0, 0.1, 0.5, 0.9, 1.0], axis=0)
+    axes.fill_between(x, lowest, highest, color=COLOURS[0], alpha=0.15, linewidth=0, label="all")
+    axes.fill_between(x, tenth, ninetieth, color=COLOURS[0], alpha=0.30, linewidth=0, label="80 %")
+    axes.plot(x, middle, color=COLOURS[0], linewidth=2.0, label="median")
 
 
 def payments(axes: Axes, history: Sequence[RoundResult], outcome: Outcome, minor: int) -> None:

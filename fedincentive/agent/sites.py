@@ -45,8 +45,8 @@ class ClosedFormSite:
         self.game, self.i = game, i
         self.name = game.agents[i]
         self.s_max = float(game.s_max[i])
-        self.w0 = {"w": game.w0}
         self._board = board or _Board(game)
+        self.w0 = self._board.w0
 
     @classmethod
     def of(cls, game: Game) -> list[ClosedFormSite]:
@@ -86,6 +86,7 @@ class _Board:
 
     def __init__(self, game: Game) -> None:
         self.game = game
+        self.w0 = {"w": game.w0}  # one object for all sites: evaluations are shared where w and s are the same objects
         self._of: dict[str, Callable] = {
             "values": game.values,
             "gradients": game.gradients,
@@ -108,9 +109,14 @@ class _Board:
 
     def alone(self, what: str, i: int, points: float) -> float:
         """A cost function of agent i at its own points and the others' broadcast ones."""
+        cost = getattr(self.game.cost, what)
+        if points == self._vector[i]:
+            if (key := f"cost {what}") not in self._kept:
+                self._kept[key] = cost(self._vector)
+            return self._kept[key][i]
         moved = self._vector.copy()
         moved[i] = points
-        return getattr(self.game.cost, what)(moved)[i]
+        return cost(moved)[i]
 
     def best_responses(self, w: Update, s: Mapping[str, float], beta: float) -> np.ndarray:
         self._look(w, s)

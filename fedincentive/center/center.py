@@ -149,7 +149,7 @@ class Center:
             "foreign" if report.run != self.settings.run
             else "late" if self.done or (report.round, report.phase) != (run.round, run.phase)
             else "repeated" if report.agent in self._reports
-            else "unasked" if report.agent in run.s and report.agent not in run.asked
+            else "unasked" if report.agent in run.s and report.agent not in self._invited
             else None
         )  # fmt: skip
         if dropped is not None:
@@ -299,6 +299,7 @@ class Center:
         self._spill.clear()
         self._attempts = 0
         run.asked = self._sample() if run.phase == "train" else run.agents
+        self._invited = frozenset(run.asked)
         w = None if run.phase == "contribute" else self.w
         self._broadcast = Broadcast(
             self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), self.mechanism.public()
