@@ -18,7 +18,7 @@ from .. import ledger
 from ..errors import LedgerError, RunError
 from ..ledger import Checkpoint
 from ..ledger.verify import verify
-from . import runner
+from . import claims, runner
 from .studies import STUDIES, Record
 
 SHOWN = 60  # rows of a table; results.csv has them all
@@ -44,7 +44,7 @@ def page(folders: Sequence[Path]) -> str:
     names = [runner.read_manifest(folder)["study"] for folder in folders]
     title = STUDIES[names[0]].title if len(names) == 1 else "Experiments"
     contents = "".join(f'<li><a href="#{_text(n)}">{_text(STUDIES[n].title)}</a></li>' for n in names)
-    toc = f"<nav><ul>{contents}</ul></nav>" if len(names) > 1 else ""
+    toc = f"<nav><ul>{contents}</ul></nav>{_claims(folders[0].parent)}" if len(names) > 1 else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -69,6 +69,16 @@ def section(folder: Path, *, titled: bool) -> str:
         "</section>",
     ]
     return "".join(parts)
+
+
+def _claims(root: Path) -> str:
+    """Each claim of the paper beside what came out."""
+    rows = "".join(
+        f"<tr><td>{_text(o.claim)}</td><td>{_text(o.measured)}</td><td>{_text(o.held)}</td></tr>"
+        for o in claims.outcomes(root)
+    )
+    head = "<tr><th>claim of the paper</th><th>what came out</th><th>held</th></tr>"
+    return f'<h2>Claims</h2><table class="words"><thead>{head}</thead><tbody>{rows}</tbody></table>' if rows else ""
 
 
 def _made(manifest: Mapping[str, Any], runs: int) -> str:
@@ -192,6 +202,7 @@ img{display:block;width:100%;min-width:min(40rem,190vw);max-width:none}
 .scroll{overflow-x:auto;max-width:100%}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
+.words td,.words th{white-space:normal;vertical-align:top}
 tbody tr:nth-child(even){background:var(--soft)}
 td.n{text-align:right}
 details{margin:.8rem 0;border:1px solid var(--line);border-radius:6px;padding:.4rem .8rem}

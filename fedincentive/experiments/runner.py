@@ -148,7 +148,8 @@ def _pool(
     """One process per core, each with one thread: runs are independent, so both cores are busy all the time."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures: set[Future] = {
-            pool.submit(_work, study.name, job, left, given, folder, directory) for job, left in todo.items()
+            pool.submit(_work, study.name, job, left, given, folder, directory, parent=os.getpid())
+            for job, left in todo.items()
         }
         try:
             while futures:
@@ -164,7 +165,14 @@ def _pool(
 
 
 def _work(
-    name: str, job: str, cases: list[Case], given: Any, folder: Path, directory: Any, bar: tqdm | None = None
+    name: str,
+    job: str,
+    cases: list[Case],
+    given: Any,
+    folder: Path,
+    directory: Any,
+    bar: tqdm | None = None,
+    parent: int | None = None,
 ) -> None:
     """The cases of one job, in one process with one thread; each is on disk before the next begins."""
     import torch
@@ -178,6 +186,8 @@ def _work(
     with ledger.open(_book(folder, stem, len(kept))) as book, raw.open("a", encoding="utf-8") as file:
         bench = Bench(given, directory, book)
         for case in cases:
+            if parent is not None and os.getppid() != parent:
+                return  # the run was killed; whoever resumes it writes these files from now on
             bench.seconds = []
             result = study.play(case, bench)
             timing = {"seconds": [round(x, 4) for x in bench.seconds]} if bench.seconds else {}
