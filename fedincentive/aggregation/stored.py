@@ -104,7 +104,7 @@ class StoredUpdate(Mapping[str, Any]):
 
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
         """Fill `values` with the entry's values from coordinate `start` on; every chunk covered whole is checked."""
-        slot, target = self.slots[name], memoryview(values).cast("B")
+        slot, target = self.slots[name], values.data.cast("B")
         begin = start * slot.dtype.itemsize
         done = 0
         while done < len(target):
@@ -202,7 +202,7 @@ class Writer:
     def write(self, name: str, start: int, values: np.ndarray) -> None:
         """The entry's values from coordinate `start` on."""
         with self._explained():
-            self._put(memoryview(values).cast("B"), self._base + self._offsets[name] + start * values.itemsize)
+            self._put(values.data.cast("B"), self._base + self._offsets[name] + start * values.itemsize)
 
     def commit(self) -> Path:
         with self._explained():
@@ -245,7 +245,7 @@ def flat(name: str, array: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
 
 
 def chunks(values: np.ndarray) -> Iterator[memoryview]:
-    data = memoryview(values).cast("B")
+    data = values.data.cast("B")
     return (data[begin : begin + CHUNK] for begin in range(0, len(data), CHUNK))
 
 

@@ -181,7 +181,7 @@ class StoredBatch:
         found.clients = sorted(guilty)
         return output, found
 
-    def assemble(self, output: Writer | InMemoryResult) -> Any:
+    def assemble(self, output: Any) -> Any:
         """Accept a result: a mapping of arrays, or the path it was written to."""
         return output.commit()
 
