@@ -19,14 +19,13 @@ from ...center import Center, Outcome
 from ...errors import ReportRefused, RunError, SettingError
 from ...ledger import Ledger
 from ...mechanisms import Oracles, Settings
-from ...messages import RoundResult
+from ...messages import RoundResult, Update
+from . import reporting
 from .carrier import Carrier
 from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
 from .settings import HostSettings, read
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
-
-MetricsOf = Callable[[list[RecordDict], str], MetricRecord]
 
 
 class IncentiveStrategy(FedAvg):
@@ -49,8 +48,8 @@ class IncentiveStrategy(FedAvg):
         weighted_by_key: str = "num-examples",
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
-        train_metrics_aggr_fn: MetricsOf | None = None,
-        evaluate_metrics_aggr_fn: MetricsOf | None = None,
+        train_metrics_aggr_fn: reporting.MetricsOf | None = None,
+        evaluate_metrics_aggr_fn: reporting.MetricsOf | None = None,
     ) -> None:
         super().__init__(
             min_train_nodes=host.agents,
@@ -69,6 +68,7 @@ class IncentiveStrategy(FedAvg):
         self._ledger = ledger
         self._center: Center | None = None
         self._carrier: Carrier | None = None
+        self._encoded: tuple[Update, ArrayRecord] | None = None
         self._asking: dict[int, str] = {}  # node -> agent of the round that is open
 
     @classmethod
@@ -126,8 +126,8 @@ class IncentiveStrategy(FedAvg):
                 book.close()
         self.outcome = self.center.outcome
         assert self.outcome is not None
-        result.arrays = to_record(self.center.w)
-        _log_outcome(self.outcome, self.settings.minor, time.monotonic() - begun)
+        result.arrays = self._model()
+        reporting.log_outcome(self.outcome, self.settings.minor, time.monotonic() - begun)
         return result
 
     def _play_round(self, grid: Grid, wait: float, configs: Any, evaluate_fn: Any, result: Result) -> None:
@@ -137,13 +137,13 @@ class IncentiveStrategy(FedAvg):
             replies = self._exchange(self._messages(RecordDict(), "contribute"), wait)
             self._close(replies)
         elif broadcast.phase == "train":
-            messages = self.configure_train(step, to_record(self.center.w), configs[0], grid)
+            messages = self.configure_train(step, self._model(), configs[0], grid)
             arrays, metrics = self.aggregate_train(step, self._exchange(messages, wait))
             if arrays is not None and metrics is not None:
                 result.train_metrics_clientapp[step] = metrics
                 self._evaluate_centrally(evaluate_fn, step, result)
         else:
-            messages = self.configure_evaluate(step, to_record(self.center.w), configs[1], grid)
+            messages = self.configure_evaluate(step, self._model(), configs[1], grid)
             found = self.aggregate_evaluate(step, self._exchange(messages, wait))
             if found is not None:
                 result.evaluate_metrics_clientapp[broadcast.step + 1] = found
@@ -163,8 +163,8 @@ class IncentiveStrategy(FedAvg):
         found, contents = self._close(replies)
         if found.repeated:
             return None, None
-        own = self._metrics(contents, self.train_metrics_aggr_fn)
-        return to_record(self.center.w), MetricRecord({**own, **self._numbers(found)})
+        own = reporting.averages(contents, self.weighted_by_key, self.train_metrics_aggr_fn)
+        return self._model(), MetricRecord({**own, **reporting.numbers(found, self.settings.minor)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -177,9 +177,21 @@ class IncentiveStrategy(FedAvg):
         found, contents = self._close(replies)
         if found.repeated:
             return None
-        return MetricRecord({**self._metrics(contents, self.evaluate_metrics_aggr_fn), **self._numbers(found)})
+        return MetricRecord(
+            {
+                **reporting.averages(contents, self.weighted_by_key, self.evaluate_metrics_aggr_fn),
+                **reporting.numbers(found, self.settings.minor),
+            }
+        )
 
     # One round
+
+    def _model(self) -> ArrayRecord:
+        """The center's model, encoded once for all messages and callers."""
+        w = self.center.w
+        if self._encoded is None or self._encoded[0] is not w:
+            self._encoded = w, to_record(w)
+        return self._encoded[1]
 
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         told = ConfigRecord({**config, "server-round": server_round})
@@ -216,35 +228,16 @@ class IncentiveStrategy(FedAvg):
             try:
                 report = read_report(reply.content, agent, self.arrayrecord_key)
                 if report is not None and self.center.submit(report):
-                    contents[agent] = reply.content
+                    contents[agent] = RecordDict(dict(reply.content.metric_records))  # the arrays are the center's now
             except ReportRefused as refusal:
                 log.warning("%s", refusal)
         found = self.center.close()
         self.rounds.append(found)
-        _log_round(found)
+        reporting.log_round(found)
         return found, [contents[agent] for agent in sorted(contents)]
 
-    def _metrics(self, contents: list[RecordDict], average: MetricsOf) -> dict[str, Any]:
-        """The agents' own metrics, where all that answered sent the same ones with a weight."""
-        own = [RecordDict(dict(content.metric_records)) for content in contents if len(content.metric_records) == 1]
-        keys = [set(next(iter(content.metric_records.values()))) for content in own]
-        if not own or any(k != keys[0] for k in keys) or self.weighted_by_key not in keys[0]:
-            return {}
-        if not any(next(iter(content.metric_records.values()))[self.weighted_by_key] for content in own):
-            return {}
-        return dict(average(own, self.weighted_by_key))
-
-    def _numbers(self, found: RoundResult) -> dict[str, Any]:
-        """The round's own numbers, agents in name order."""
-        minor = self.settings.minor
-        return {
-            **{f"incentive.{name}": float(value) for name, value in found.metrics.items()},
-            "incentive.s": [float(points) for points in found.s.values()],
-            "incentive.payments": [found.payments.get(agent, 0) / minor for agent in found.s],
-        }
-
     def _evaluate_centrally(self, evaluate_fn: Any, step: int, result: Result) -> None:
-        found = None if evaluate_fn is None else evaluate_fn(step, to_record(self.center.w))
+        found = None if evaluate_fn is None else evaluate_fn(step, self._model())
         if found is not None:
             log.info("Evaluation of the model after %d rounds at the server: %s", step, dict(found))
             result.evaluate_metrics_serverapp[step] = found
@@ -287,37 +280,3 @@ class IncentiveStrategy(FedAvg):
         book = ledger.open(target, minor=self.settings.minor)
         log.info("Ledger: %s", book.address)
         return book, True
-
-
-def _log_round(found: RoundResult) -> None:
-    if found.repeated:
-        log.warning("Round %d (%s) is asked again; absent: %s", found.round, found.phase, ", ".join(found.absent))
-        return
-    welfare = f", welfare {found.metrics['welfare']:.6g}" if "welfare" in found.metrics else ""
-    absent = f", absent {', '.join(found.absent)}" if found.absent else ""
-    head = f", ledger {found.head[:16]}" if found.head else ""
-    log.info(
-        "Round %d (%s): contributions %.6g%s%s%s",
-        found.round,
-        found.phase,
-        sum(found.s.values()),
-        welfare,
-        absent,
-        head,
-    )
-
-
-def _log_outcome(outcome: Outcome, minor: int, seconds: float) -> None:
-    log.info(
-        "Run %s (%s) ended: %s, in %.1f seconds. %s",
-        outcome.run,
-        outcome.mechanism,
-        outcome.status,
-        seconds,
-        outcome.advice,
-    )
-    for agent, points in outcome.s.items():
-        log.info(
-            "  %s: %g of %g points, payment %.6f", agent, points, outcome.s_max[agent], outcome.payments[agent] / minor
-        )
-    log.info("Ledger head %s", outcome.head)

@@ -21,6 +21,7 @@ from fedincentive.center import Center
 README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
 PARITY = Path(__file__).parents[1] / "on_fedml" / "test_parity.py"
 SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
+pytestmark = pytest.mark.timeout(1200)  # a busy machine may need it; a quiet one less than five minutes for all
 FAST = "incentive.gamma=400.0 incentive.join-timeout=120.0"
 
 
