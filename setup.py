@@ -1,5 +1,6 @@
 """Builds the native module `fedincentive._native` with ninja: one object per instruction set needs its own flags,
-which one setuptools Extension cannot express. Project metadata is in pyproject.toml."""
+which one setuptools Extension cannot express. Where nvcc is found, `fedincentive._cuda` is built beside it
+(FEDINCENTIVE_CUDA=1 insists, =0 skips). Project metadata is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
+from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "csrc"
@@ -29,6 +31,15 @@ ISA_FLAGS = {
     "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"],
 }
 X86_ONLY = set(ISA_FLAGS)
+
+# One PTX, of the oldest architecture nvcc 13 knows, is translated for all; devices not listed translate it themselves.
+CUDA_VIRTUAL, CUDA_REAL = "compute_75", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+# --fmad=false: results are the CPU's bit for bit.
+CUDA_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall"]
+
+NO_NVCC = """
+FEDINCENTIVE_CUDA=1 asks for the CUDA kernels, and nvcc is not in $CUDA_HOME/bin, on PATH or in /usr/local/cuda/bin.
+Install the CUDA toolkit 12 or later, or leave FEDINCENTIVE_CUDA unset to build for the CPU alone."""
 
 NO_COMPILER = """
 fedincentive needs a C++17 compiler to build its kernels, and {compiler!r} was not found.
@@ -60,6 +71,49 @@ def ninja() -> str:
         if found is None:
             raise SystemExit("fedincentive needs ninja to build: pip install ninja") from None
         return found
+
+
+def nvcc() -> str | None:
+    """The CUDA compiler, or None where it is not wanted or not there."""
+    wanted = os.environ.get("FEDINCENTIVE_CUDA", "")
+    if wanted not in ("", "0", "1"):
+        raise SystemExit(f"FEDINCENTIVE_CUDA={wanted!r} is unknown: 1 insists on the CUDA kernels, 0 skips them.")
+    if wanted == "0":
+        return None
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    candidates = [*(str(Path(home) / "bin" / "nvcc") for home in homes), "nvcc", "/usr/local/cuda/bin/nvcc"]
+    found = next(filter(None, map(shutil.which, candidates)), None)
+    if wanted == "1" and found is None:
+        raise SystemExit(NO_NVCC)
+    return found
+
+
+def cuda_ninja_file(nvcc: str, target: Path, objects: Path, include: list[str]) -> str:
+    """The same for the CUDA module: nvcc knows its own headers and links its runtime statically."""
+    known = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
+    real = [code for code in CUDA_REAL if code in known]
+    archs = f"{' '.join(real)} + PTX {CUDA_VIRTUAL}"
+    generate = f"-gencode=arch={CUDA_VIRTUAL},code=[{','.join([*real, CUDA_VIRTUAL])}]"
+    flags = [*CUDA_FLAGS, f"-ccbin={compiler()[0]}", *(f"-I{folder}" for folder in include)]
+    command = " ".join(shlex.quote(part) for part in [nvcc, *flags])
+    lines = [
+        "ninja_required_version = 1.5",
+        f"rule compile\n  command = {command} -MMD -MF $out.d $extra -c $in -o $out",
+        "  depfile = $out.d\n  deps = gcc\n  description = $in",
+        f"rule link\n  command = {command} -shared -cudart=static -Xlinker=-s $in -o $out\n  description = $out",
+    ]
+    outputs = []
+    for source in cuda_sources():
+        output = quoted(objects / f"{source.stem}.o")
+        outputs.append(output)
+        extra = shlex.quote(generate if source.suffix == ".cu" else f'-DFEDINCENTIVE_CUDA_ARCHS="{archs}"')
+        lines.append(f"build {output}: compile {quoted(source)}\n  extra = {extra}")
+    lines.append(f"build {quoted(target)}: link {' '.join(outputs)}")
+    return "\n".join(lines) + "\n"
+
+
+def cuda_sources() -> list[Path]:
+    return sorted([*(CSRC / "cuda").glob("*.cu"), CSRC / "cuda" / "bindings.cpp"])
 
 
 def sources() -> list[Path]:
@@ -98,22 +152,25 @@ def ninja_file(target: Path, objects: Path, include: list[str]) -> str:
 
 
 class BuildNative(build_ext):
-    """Replaces the compilation of the one Extension by a ninja run; the rest of setuptools stays as it is."""
+    """Replaces the compilation of an Extension by a ninja run; the rest of setuptools stays as it is."""
 
     def build_extension(self, ext: Extension) -> None:
         import pybind11
 
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        objects = Path(self.build_temp).resolve() / "native"
+        objects = Path(self.build_temp).resolve() / ext.name.rpartition("._")[2]
         for folder in (target.parent, objects):
             folder.mkdir(parents=True, exist_ok=True)
         include = [pybind11.get_include(), sysconfig.get_path("include")]
         description = objects / "build.ninja"
-        description.write_text(ninja_file(target, objects, include))
+        cuda = nvcc() if ext.name.endswith("._cuda") else None
+        text = cuda_ninja_file(cuda, target, objects, include) if cuda else ninja_file(target, objects, include)
+        description.write_text(text)
         try:
             subprocess.run([ninja(), "-f", str(description)], cwd=objects, check=True)
         except subprocess.CalledProcessError as error:
-            raise SystemExit(f"fedincentive: building the kernels failed with status {error.returncode}") from None
+            message = f"fedincentive: building {ext.name} failed with status {error.returncode}"
+            raise (CompileError(message) if ext.optional else SystemExit(message)) from None
 
 
 # Site-packages' .pth files are read at interpreter start: this one loads the hook that waits for FedML.
@@ -154,11 +211,25 @@ def packages() -> list[str]:
     return [*find_packages(include=["fedincentive", "fedincentive.*"]), *plugins]
 
 
+def extensions() -> list[Extension]:
+    """The CPU module always; the CUDA module where nvcc is found, and then optional unless insisted on."""
+    found = [Extension("fedincentive._native", [str(path.relative_to(ROOT)) for path in sources()])]
+    if nvcc():
+        insisted = os.environ.get("FEDINCENTIVE_CUDA") == "1"
+        paths = [str(path.relative_to(ROOT)) for path in cuda_sources()]
+        found.append(Extension("fedincentive._cuda", paths, optional=not insisted))
+    return found
+
+
 setup(
     packages=packages(),
     package_dir={"fedincentive.plugins": "plugins"},
     py_modules=["fedincentive_hook"],
-    package_data={"fedincentive": ["py.typed"], "fedincentive.ledger": ["schema/*.sql"]},
-    ext_modules=[Extension("fedincentive._native", [str(path.relative_to(ROOT)) for path in sources()])],
+    package_data={
+        "fedincentive": ["py.typed"],
+        "fedincentive.ledger": ["schema/*.sql"],
+        "fedincentive.experiments": ["presets/*.yaml"],
+    },
+    ext_modules=extensions(),
     cmdclass={"build_ext": BuildNative, "build_py": BuildModules, "editable_wheel": EditableWheel},
 )
