@@ -88,8 +88,12 @@ def _made(manifest: Mapping[str, Any], runs: int) -> str:
 
 
 def _figure(path: Path) -> str:
-    image = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img alt="{_text(path.stem)}" src="data:image/png;base64,{image}"></figure>'
+    """A figure that is never wider than it was drawn; on a phone it keeps half that width and scrolls in its box."""
+    raw = path.read_bytes()
+    width = int.from_bytes(raw[16:20], "big")  # of a PNG's header
+    style = f"max-width:{width}px;min-width:{width // 2}px"
+    image = base64.b64encode(raw).decode()
+    return f'<figure><img alt="{_text(path.stem)}" style="{style}" src="data:image/png;base64,{image}"></figure>'
 
 
 def _results(records: Sequence[Record]) -> str:
@@ -118,12 +122,16 @@ def _results(records: Sequence[Record]) -> str:
 
 
 def _agents(records: Sequence[Record]) -> str:
-    """Contributions, payments and the certificate of one run: the first with payments, else the first with a table."""
+    """Contributions, payments and the certificate of one run: one in which money moved, if there is any."""
     tables = [r for r in records if "agents" in r["result"]]
     if not tables:
         return ""
-    paid = [r for r in tables if any(agent["payment"] for agent in r["result"]["agents"].values())]
-    record = (paid or tables)[0]
+
+    def moved(record: Record) -> tuple[bool, bool]:
+        paid = any(agent["payment"] for agent in record["result"]["agents"].values())
+        return paid, record["case"].get("mechanism") == "2p-upbred"
+
+    record = max(tables, key=moved)  # the first of equals
     agents = record["result"]["agents"]
     columns = list(next(iter(agents.values())))
     body = [[name, *(f"{agent[c]:,.2f}" for c in columns)] for name, agent in agents.items()]
@@ -198,7 +206,7 @@ h1{margin:.1rem 0 1rem;font-size:1.6rem;line-height:1.2}
 h2{margin-top:2.5rem;border-bottom:1px solid var(--line);font-size:1.3rem}
 h3{margin:1.5rem 0 .3rem;font-size:1.05rem}
 figure{margin:1rem 0;overflow-x:auto;background:#fff;border-radius:6px}
-img{display:block;width:100%;min-width:min(40rem,190vw);max-width:none}
+img{display:block;width:100%;margin:auto}
 .scroll{overflow-x:auto;max-width:100%}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
