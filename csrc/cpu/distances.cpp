@@ -50,8 +50,7 @@ void fill_rows(const Kernels& kernels, const std::vector<Cloud>& clouds, int64_t
 }  // namespace
 
 std::vector<double> squared_distances(const std::vector<Cloud>& clouds, bool to_last, int64_t threads,
-                                      const std::string& isa) {
-  const Kernels& kernels = kernels_of(isa);
+                                      const Kernels& kernels) {
   const int64_t n = clouds.empty() ? 0 : static_cast<int64_t>(clouds.front().sources.size());
   int64_t values = 0;
   for (const Cloud& cloud : clouds) values += cloud.size * n;

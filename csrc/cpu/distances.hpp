@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "../core/types.hpp"
@@ -23,6 +22,6 @@ struct Cloud {
 
 // out[i * n + j] for all i, j; or, with `to_last`, out[i] = the distance of i to the last participant.
 std::vector<double> squared_distances(const std::vector<Cloud>& clouds, bool to_last, int64_t threads,
-                                      const std::string& isa);
+                                      const Kernels& kernels);
 
 }  // namespace fedincentive

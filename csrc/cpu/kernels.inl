@@ -5,6 +5,7 @@
 // Lanes are coordinates. A tile is kTileBytes of every client; a wire is one row of a tile in scratch memory.
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <immintrin.h>

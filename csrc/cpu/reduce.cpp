@@ -149,8 +149,7 @@ double default_divisor(const Request& request) {
 
 }  // namespace
 
-Findings reduce(const Request& request) {
-  const Kernels& kernels = kernels_of(request.isa);
+Findings reduce(const Request& request, const Kernels& kernels) {
   const std::vector<Chunk> chunks = divide(request);
   const int64_t threads = useful_threads(request);
   const std::shared_ptr<const Plan> plan = request.trim > 0 ? plan_for(request.clients, request.trim) : nullptr;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "../core/types.hpp"
@@ -18,7 +17,6 @@ struct Request {
   std::vector<double> weights;  // empty: all 1
   double divisor = 0;           // 0: the total weight of the kept clients
   int64_t threads = 1;
-  std::string isa;
 };
 
 // What was unusual: coordinates that keep a non-finite value, the clients it came from, and coordinates whose kept
@@ -29,6 +27,6 @@ struct Findings {
   std::vector<int64_t> clients;
 };
 
-Findings reduce(const Request& request);
+Findings reduce(const Request& request, const Kernels& kernels);
 
 }  // namespace fedincentive

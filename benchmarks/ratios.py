@@ -1,0 +1,201 @@
+"""Prints how long the aggregation rules take, as ratios measured in one run.
+
+    python benchmarks/ratios.py [--quick] [--json FILE] [--megabytes N] [--repeats N]
+
+Ours are the public functions, which allocate their result; so does the plain mean they are compared with: a C++ float32
+mean with register accumulators over the same arrays, as fast as memory can be read. All candidates of a row take turns,
+and each counts with its fastest turn, so a busy machine disturbs all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aggregation_peers import fedml_aggregator, installed, key_by_key
+
+from fedincentive.aggregation import median, native, trimmed_mean, weighted_mean
+
+CLIENTS = (4, 10, 20, 32, 64, 100, 128, 256, 512, 1024)
+BARS = {32: (1.5, 1.15), 64: (2.0, 1.5), 128: (4.0, 2.0), 1024: (12.0, 4.0)}  # required, goal
+LARGEST_MODEL = 120_255_086
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def plain_mean(rows: list[np.ndarray]) -> np.ndarray:
+    """The yardstick."""
+    out = np.empty(rows[0].size, np.float32)
+    addresses = np.array([address(row) for row in rows], dtype=np.uint64)
+    native.load().plain_mean(addresses, out.size, address(out), native.thread_count(), native.isa())
+    return out
+
+
+def fastest(candidates: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Seconds of each candidate's fastest turn; they take turns."""
+    best = dict.fromkeys(candidates, float("inf"))
+    for _ in range(repeats):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def read_bandwidth(data: np.ndarray, repeats: int) -> float:
+    """GB/s of adding up one block of memory with all threads."""
+    module, threads, isa = native.load(), native.thread_count(), native.isa()
+    run = {"read": lambda: module.read_all(address(data), data.nbytes, threads, isa)}
+    return data.nbytes / fastest(run, repeats)["read"] / 1e9
+
+
+def against_mean(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
+    """Our rules in multiples of the plain mean, for n clients that share `data`."""
+    m, k = data.size // n, max(1, n // 10)
+    block = data[: n * m].reshape(n, m)
+    rows = list(block)
+    weights = np.arange(1, n + 1)
+    candidates: dict[str, Callable[[], Any]] = {
+        "plain": lambda: plain_mean(rows),
+        "mean": lambda: weighted_mean(rows),
+        "weighted mean": lambda: weighted_mean(rows, weights),
+        "trimmed": lambda: trimmed_mean(rows, k),
+        "trim n/4": lambda: trimmed_mean(rows, (n - 1) // 4),
+        "median": lambda: median(rows),
+        "weighted trimmed": lambda: trimmed_mean(rows, k, weights=weights),
+    }
+    torch = installed_torch()
+    if torch is not None:
+        tensor = torch.from_numpy(block)
+        candidates["torch.mean"] = lambda: tensor.mean(dim=0)
+    best = fastest(candidates, repeats)
+    ratios = {name: seconds / best["plain"] for name, seconds in best.items() if name != "plain"}
+    return {"n": n, "k": k, "m": m, "GB/s": block.nbytes / best["plain"] / 1e9, **ratios}
+
+
+def installed_torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(native.thread_count())
+    return torch
+
+
+def against_peers(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
+    """Peers in multiples of our trimmed mean, on the same rows."""
+    m, k = data.size // n, max(1, n // 10)
+    block = data[: n * m].reshape(n, m)
+    rows = list(block)
+    ours = fastest({"ours": lambda: trimmed_mean(rows, k)}, 3)["ours"]
+    candidates: dict[str, Callable[[], Any]] = {"ours": lambda: trimmed_mean(rows, k)}
+    for name, run in installed().items():
+        candidates[name] = lambda run=run: run(block, k)
+    best = fastest(candidates, repeats)
+    ours = min(ours, best.pop("ours"))
+    ratios = {name: seconds / ours for name, seconds in best.items()}
+    return {"n": n, "k": k, "m": m, "ours ms": ours * 1e3, **ratios, "fastest peer": min(ratios.values())}
+
+
+def on_state_dict(repeats: int, clients: int = 10) -> dict[str, Any]:
+    """Our weighted mean of state_dicts of a small ResNet's size against the ways of others."""
+    torch = installed_torch()
+    if torch is None:
+        return {}
+    shapes = [(64, 3, 7, 7), *[(256, 256, 3, 3)] * 12, *[(512, 512, 3, 3)] * 3, *[(256,)] * 40, (1000, 512), (1000,)]
+    states = [{f"layer{i}": torch.randn(shape) for i, shape in enumerate(shapes)} for _ in range(clients)]
+    weights = [float(i + 1) for i in range(clients)]
+    candidates: dict[str, Callable[[], Any]] = {
+        "ours": lambda: weighted_mean(states, weights),
+        "key by key in torch": lambda: key_by_key(states, weights),
+    }
+    fedml = fedml_aggregator()
+    if fedml is not None:
+        candidates["FedML"] = lambda: fedml(states, weights)
+    best = fastest(candidates, repeats)
+    ours = best.pop("ours")
+    return {"clients": clients, "ours ms": ours * 1e3, **{name: seconds / ours for name, seconds in best.items()}}
+
+
+def linearity(largest: int, repeats: int, n: int = 10) -> list[dict[str, Any]]:
+    """Nanoseconds per coordinate as models grow."""
+    rows = []
+    for m in sorted({10_000_000, 30_000_000, largest}):
+        if m > largest:
+            continue
+        x = [np.full(m, i, np.float32) for i in range(n)]
+        seconds = fastest({"trimmed": lambda x=x: trimmed_mean(x, 1)}, repeats)["trimmed"]
+        rows.append({"n": n, "m": m, "ns per coordinate": seconds / m * 1e9})
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows as a markdown table."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    for row in rows:
+        cells = [f"{row[name]:.2f}" if isinstance(row.get(name), float) else str(row.get(name, "")) for name in names]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def verdict(rows: list[dict[str, Any]]) -> str:
+    """Where the trimmed mean stands against the required bar and the goal."""
+    words = []
+    for limit, (required, goal) in BARS.items():
+        below = [bound for bound in BARS if bound < limit]
+        inside = [row["trimmed"] for row in rows if max(below, default=0) < row["n"] <= limit]
+        if inside:
+            words.append(f"n <= {limit}: {max(inside):.2f}x (required {required}, goal {goal})")
+    return "; ".join(words)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer sizes: a smoke test, not a measurement")
+    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
+    parser.add_argument("--megabytes", type=int, help="updates per measurement (default 256; quick 64)")
+    parser.add_argument("--repeats", type=int, help="turns of each candidate (default 9; quick 3)")
+    options = parser.parse_args()
+    megabytes = options.megabytes or (64 if options.quick else 256)
+    repeats = options.repeats or (3 if options.quick else 9)
+    clients = CLIENTS[1:6:2] if options.quick else CLIENTS
+    data = np.random.default_rng(0).standard_normal(megabytes * 250_000, dtype=np.float32)
+
+    info = native.info()
+    bandwidth = read_bandwidth(data, repeats)
+    print(f"{info['isa']}, {info['threads']} threads, memory reads at {bandwidth:.1f} GB/s\n")
+    print("Multiples of a plain float32 mean over the same updates (GB/s: that mean):\n")
+    ours = [against_mean(data, n, repeats) for n in clients]
+    print(table(ours), f"\n\nTrimmed mean: {verdict(ours)}.\n", sep="\n")
+    print("Peers in multiples of our trimmed mean:\n")
+    part = data[: data.size // (4 if options.quick else 2)]
+    peers = [against_peers(part, n, 1 if options.quick else 2) for n in clients if n <= 128]
+    print(table(peers), "\n")
+    print("A state_dict's weighted mean, in multiples of ours:\n")
+    states = on_state_dict(repeats)
+    print(table([states]) if states else "torch is not installed", "\n")
+    print("Cost per coordinate as models grow:\n")
+    growth = linearity(30_000_000 if options.quick else LARGEST_MODEL, min(repeats, 5))
+    print(table(growth))
+    if options.json:
+        found = {
+            "info": info,
+            "read GB/s": bandwidth,
+            "ours": ours,
+            "peers": peers,
+            "state_dict": states,
+            "growth": growth,
+        }
+        options.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
