@@ -57,7 +57,7 @@ def subplots(rows: int, columns: int, *, width: float = 4.2, height: float = 3.4
     return figure, axes
 
 
-RC = {
+RC: Any = {
     "font.size": 12,
     "axes.titlesize": 13,
     "axes.labelsize": 12,

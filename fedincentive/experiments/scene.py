@@ -109,7 +109,7 @@ class Scene:
     def group(self, local: Local) -> Group:
         """The agents' shared trainer for this kind of local work."""
         if local not in self._groups:
-            trainer = (Grouped if self.model.grouped else Plain)(self.model, self.shards, local)  # type: ignore[operator]
+            trainer = (Grouped if self.model.grouped else Plain)(self.model, self.shards, local)
             self._groups[local] = Group(trainer, self.losses, self.w0, self.memory)
         return self._groups[local]
 
@@ -173,8 +173,7 @@ class Scene:
 def share(data: Dataset, layout: Layout, seed: int) -> partition.Parts:
     """One index array per agent, cut to the layout's number of points."""
     n, cut = layout.agents, layout.points
-    users = data.users
-    if layout.split in ("writers", "grouped") and users is None:
+    if layout.split in ("writers", "grouped") and data.users is None:
         raise SettingError(f"Data set {data.name!r} does not say whose its examples are: choose another split.")
     if layout.split == "iid" and cut is not None:
         if n * cut > len(data):
@@ -182,10 +181,10 @@ def share(data: Dataset, layout: Layout, seed: int) -> partition.Parts:
         parts = partition.iid(len(data), len(data) // cut, seed)[:n]
     elif layout.split == "iid":
         parts = partition.iid(len(data), n, seed)
-    elif layout.split == "writers":
-        parts = partition.by_user(users, n, seed, least=20)
-    elif layout.split == "grouped":
-        parts = partition.grouped_users(users, n, layout.users, seed)
+    elif layout.split == "writers" and data.users is not None:
+        parts = partition.by_user(data.users, n, seed, least=20)
+    elif layout.split == "grouped" and data.users is not None:
+        parts = partition.grouped_users(data.users, n, layout.users, seed)
     else:
         # A quick run takes the part of the data that its agents would have in an even split.
         kept = generator(seed, "kept").permutation(len(data))[: n * cut if cut else None]

@@ -94,7 +94,10 @@ class Grouped:
     def __init__(self, model: nn.Module, shards: Mapping[str, Shard], local: Local, memory: int = MEMORY) -> None:
         self.model, self.shards, self.local, self.memory = model, shards, local, memory
         self.names = [name for name, _ in model.named_parameters()]
-        self._logits: Callable[..., Tensor] = vmap(lambda p, x: functional_call(model, p, (x,)))
+        self._logits: Callable[..., Tensor] = vmap(self._forward)
+
+    def _forward(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(self.model, parameters, (x,))
 
     def chunk(self, rows: int) -> int:
         """Agents per pass: parameters, gradients and update, and some ten times the input of a batch."""

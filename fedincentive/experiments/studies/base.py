@@ -135,7 +135,7 @@ def certificate(played: Played) -> str:
             claims=promises.claims,
             disclaimed=promises.disclaimed,
             notes=promises.notes,
-            basis=outcome.basis,
+            basis="attested" if outcome.basis == "attested" else "reported",
         )
     )
 

@@ -93,7 +93,7 @@ class NonIid(WelfareVsAgents):
         if "labels" not in case:
             return super().play(case, bench)
         data = bench.dataset(case["data"])
-        draws = {"pathological": partition.pathological, "dirichlet": partition.dirichlet}
+        draws: dict[str, Any] = {"pathological": partition.pathological, "dirichlet": partition.dirichlet}
         return {
             split: partition.counts(data.y, draw(data.y, case["agents"], seed=case["seed"]), data.classes).tolist()
             for split, draw in draws.items()
