@@ -128,7 +128,7 @@ def cpu_seconds(pid: int) -> float:
 def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, config: Any, folder: Path) -> None:
     keys = {agent["name"]: f"secret of {agent['name']} ......" for agent in GAME["agents"]}
     (folder / "keys.json").write_text(json.dumps(keys))
-    incentive = {**SLOW, "keys": "keys.json", "quorum": 0.5}
+    incentive = {**SLOW, "keys": "keys.json", "round_timeout": 6.0}
     cf = config(folder, "GRPC", "upbred", rounds=7, incentive=incentive)
     server, *honest = (start.rank(folder, cf, rank) for rank in range(3))
     rogue = start(folder, HERE / "rogue.py", "--agent", "practice", "--rank", 3, log="rogue")

@@ -1,0 +1,138 @@
+"""Our robust rules behind FedML's own switch, where its rules of similar names fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+RULES = """
+import json, sys
+from collections import OrderedDict
+from types import SimpleNamespace
+import torch, fedml
+from fedml.core.security.fedml_defender import FedMLDefender
+from fedml.ml.aggregator.agg_operator import FedMLAggOperator
+
+def updates(values, counts):
+    return [(n, OrderedDict(w=torch.tensor([float(v)]), seen=torch.tensor(n))) for v, n in zip(values, counts)]
+
+def result(name, values=(1, 2, 3, 4, 1000), counts=(5, 1, 9, 2, 7), **settings):
+    args = SimpleNamespace(enable_defense=True, defense_type=name, federated_optimizer="FedAvg", **settings)
+    defender = FedMLDefender.get_instance()
+    defender.init(args)
+    raw = updates(values, counts)
+    kept = [model["w"].clone() for _, model in raw]
+    before = OrderedDict(w=torch.zeros(1), seen=torch.tensor(0))
+    raw = defender.defend_before_aggregation(raw, before)
+    model = defender.defend_on_aggregation(raw, FedMLAggOperator.agg, before)
+    model = defender.defend_after_aggregation(model)
+    same = all(torch.equal(a, model["w"]) for a, (_, model) in zip(kept, raw))
+    return [float(model["w"]), int(model["seen"]), same, len(defender.get_benign_client_idxs(list(range(5))))]
+
+found = {
+    "coordinate_trimmed_mean": result("coordinate_trimmed_mean", beta=0.2),
+    "coordinate_median": result("coordinate_median"),
+    "robust_krum": result("robust_krum", byzantine_client_num=1),
+    "multi_krum": result("multi_krum", byzantine_client_num=1, krum_param_m=2),
+    "geometric_median": result("geometric_median"),
+    "centered_clipping": result("centered_clipping", tau=2.5),
+    "weighted_mean": result("weighted_mean"),
+}
+defender = FedMLDefender.get_instance()
+defender.init(SimpleNamespace(enable_defense=False))
+found["off"] = [defender.is_defense_enabled(), defender.is_defense_on_aggregation()]
+try:
+    defender.init(SimpleNamespace(enable_defense=True, defense_type="coordinate_trimed_mean"))
+except Exception as error:
+    found["misspelt"] = str(error)
+try:
+    result("robust_krum")
+except Exception as error:
+    found["unsaid"] = str(error)
+sys.stderr.write("found " + json.dumps(found) + chr(10))
+"""
+
+
+@pytest.fixture(scope="module")
+def rules(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("rules")
+    done = subprocess.run([sys.executable, "-c", RULES], cwd=folder, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(re.findall(r"^found (.*)$", done.stderr, re.M)[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("coordinate_trimmed_mean", 3.0),
+        ("coordinate_median", 3.0),
+        ("geometric_median", 3.0),
+        ("weighted_mean", (5 * 1 + 1 * 2 + 9 * 3 + 2 * 4 + 7 * 1000) / 24),
+    ],
+)
+def test_rule_gives(rules: dict[str, Any], name: str, expected: float) -> None:
+    value, seen, unchanged, benign = rules[name]
+    assert value == pytest.approx(expected, rel=1e-5)
+    assert (seen, unchanged, benign) == (9, True, 5)  # counters take the largest, no client's update is touched
+
+
+@pytest.mark.parametrize("name", ["robust_krum", "multi_krum", "centered_clipping"])
+def test_rule_withstands_the_outlier(rules: dict[str, Any], name: str) -> None:
+    value, _, unchanged, _ = rules[name]
+    assert 0.5 <= value <= 4.0 and unchanged
+
+
+def test_switch_off_and_mistakes(rules: dict[str, Any]) -> None:
+    assert rules["off"] == [False, False]
+    assert rules["misspelt"].endswith("Did you mean 'coordinate_trimmed_mean'?")
+    assert "byzantine_client_num is required" in rules["unsaid"]
+
+
+def test_a_byzantine_client_0_breaks_fedmls_rfa_and_not_ours(start: Any, config: Any, tmp_path: Path) -> None:
+    """Three silos with equal counts, the first one hostile, FedML's own FedAvg over its own gRPC backend."""
+    accuracy = {}
+    for name in ("rfa", "geometric_median", "coordinate_median"):
+        folder = tmp_path / name
+        folder.mkdir()
+        defense = {"enable_defense": True, "defense_type": name}
+        cf = config(folder, "GRPC", "FedAvg", rounds=4, defense_args=defense)
+        server = start.rank(folder, cf, 0, main=HERE / "byzantine.py")
+        server.says("Started gRPC server")  # FedML's clients die when they come before their server
+        clients = [start.rank(folder, cf, rank, main=HERE / "byzantine.py") for rank in (1, 2, 3)]
+        for process in (server, *clients):
+            process.ends_well()
+        accuracy[name] = float(re.findall(r"'test_acc': ([0-9.]+)", server.text())[-1])
+    assert accuracy["rfa"] < 0.4, accuracy
+    assert accuracy["geometric_median"] > 0.8 and accuracy["coordinate_median"] > 0.8, accuracy
+
+
+@pytest.mark.parametrize("backend", ["sp", "MPI"])
+def test_fedavg_is_defended_in_every_simulator(
+    start: Any, config: Any, needs: Any, home: Path, tmp_path: Path, backend: str
+) -> None:
+    """FedML's sp ignores enable_defense and its MPI simulator stops on it. The last client is the hostile one: in the first
+    round of FedML's sp each client starts from the model the one before it made, so a hostile first one spoils all."""
+    defense = {"enable_defense": True, "defense_type": "coordinate_median"}
+    cf = config(tmp_path, backend, "FedAvg", rounds=4, defense_args=defense)
+    if backend == "sp":
+        process = start(tmp_path, HERE / "byzantine.py", "--cf", cf.name, log="sp", HOSTILE="2")
+        process.ends_well()
+        text = process.text()
+    else:
+        mpirun = [needs("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", "4"]
+        command = [*mpirun, sys.executable, str(HERE / "byzantine.py"), "--cf", cf.name]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=240, env={**os.environ, "HOSTILE": "2"}
+        )
+        text = done.stdout + done.stderr
+        assert done.returncode == 0, text[-3000:]
+    assert float(re.findall(r"'test_acc': ([0-9.]+)", text)[-1]) > 0.8
