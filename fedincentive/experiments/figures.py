@@ -95,6 +95,16 @@ def band(axis: Axes, points: Sequence[tuple[Any, float]], **style: Any) -> None:
         axis.fill_between(xs, mean - error, mean + error, color=style.get("color"), alpha=0.15, linewidth=0)
 
 
+def cut(axis: Axes, below: float = 0.6) -> None:
+    """Keep one collapsed curve from flattening the others: the axis ends at -`below` times its top, and says so."""
+    heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axis.get_lines()])
+    top, low = float(heights.max()), float(heights.min())
+    if low >= -below * top:
+        return
+    axis.set_ylim(-below * top, 1.08 * top)
+    axis.text(0.98, 0.02, f"cut off: down to {low:.3g}", transform=axis.transAxes, ha="right", va="bottom", fontsize=9)
+
+
 def legend_below(figure: Figure, axis: Axes, columns: int = 4) -> None:
     handles, labels = axis.get_legend_handles_labels()
     fits = max(1, int(figure.get_figwidth() // 2.2))

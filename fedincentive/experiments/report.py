@@ -84,6 +84,7 @@ def _claims(root: Path) -> str:
 def _made(manifest: Mapping[str, Any], runs: int) -> str:
     commit = manifest["versions"].get("commit")
     made = f"{runs} runs of the preset {manifest['preset']!r} in {manifest.get('seconds', 0.0):.0f} s"
+    made += f" ({manifest.get('processor_seconds', 0.0):.0f} s of processor time)"
     return f"{made}, fedincentive {manifest['versions']['fedincentive']}" + (f" at {commit[:12]}." if commit else ".")
 
 

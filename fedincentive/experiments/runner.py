@@ -57,9 +57,9 @@ def run(
     for wanted in given["data"]:
         data.check(wanted, directory)
     cases = study.cases(given)
-    started = time.time()
+    started, used = time.time(), _processor_seconds()
     _play(study, cases, given, folder, directory, jobs or os.cpu_count() or 1)
-    _collect(study, cases, folder, seconds=time.time() - started)
+    _collect(study, cases, folder, seconds=time.time() - started, used=_processor_seconds() - used)
     draw(folder)
     return folder
 
@@ -202,7 +202,7 @@ def _book(folder: Path, stem: str, begun: int) -> Path:
     return folder / "ledger" / (f"{stem}.db" if not begun else f"{stem}-from-{begun}.db")
 
 
-def _collect(study: Study, cases: list[Case], folder: Path, seconds: float) -> None:
+def _collect(study: Study, cases: list[Case], folder: Path, seconds: float, used: float) -> None:
     found = {label(r["case"]): r for path in _raw(folder) for r in lines(path)}
     records = [found[label(case)] for case in cases]
     plain = [{"case": r["case"], "result": r["result"]} for r in records]
@@ -216,8 +216,15 @@ def _collect(study: Study, cases: list[Case], folder: Path, seconds: float) -> N
             head = book.head()
         heads[path.name] = {"count": head.count, "hash": head.hash}
     digest = hashlib.sha256((folder / "results.jsonl").read_bytes()).hexdigest()
-    manifest = {**read_manifest(folder), "ledgers": heads, "results_sha256": digest, "seconds": round(seconds, 1)}
+    spent = {"seconds": round(seconds, 1), "processor_seconds": round(used, 1)}  # of the last session, if resumed
+    manifest = {**read_manifest(folder), "ledgers": heads, "results_sha256": digest, **spent}
     _write(folder / "manifest.json", manifest)
+
+
+def _processor_seconds() -> float:
+    """Of this process and of the workers that have ended."""
+    now = os.times()
+    return now.user + now.system + now.children_user + now.children_system
 
 
 def _table(records: Sequence[Record], path: Path) -> None:

@@ -63,6 +63,7 @@ class Adversarial(Study):
                 points = [(r["case"]["alpha"], ratio(r, mine)) for r in mine if r["case"]["mechanism"] == name]
                 figures.band(axis, [(a, value) for a, value in points if a], **figures.STYLES[name])
             axis.axhline(1, color="#7f7f7f", linewidth=1)
+            figures.cut(axis)
             axis.set(xlabel=r"adversarial fraction $\alpha$", title=figures.TITLES.get(panel, panel))
         axes[0, 0].set_ylabel("welfare with / without adversaries")
         figures.legend_below(figure, axes[0, 0])

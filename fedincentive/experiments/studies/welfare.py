@@ -73,6 +73,7 @@ class WelfareVsAgents(Welfare):
                         == (economy, panel, mechanism)
                     ]
                     figures.band(axis, points, **figures.STYLES[mechanism])
+                figures.cut(axis)
                 titled = f"{figures.TITLES.get(panel, panel)}\n{figures.TITLES.get(economy, economy)}"
                 axis.set(xlabel="agents", title=titled, xticks=sorted({r["case"]["agents"] for r in records}))
             row[0].set_ylabel(WELFARE)
@@ -172,6 +173,7 @@ class WelfareVsBeta(Welfare):
             for row in (0, 1):
                 axes[row, column].axvline(bound, color="black", linewidth=1, label="highest cost per point")
             axes[0, column].set_title(figures.TITLES.get(panel, panel))
+            figures.cut(axes[0, column])
             axes[1, column].set(xlabel=r"$\beta$ [money per point]", ylim=(-3, 103))
         axes[0, 0].set_ylabel(WELFARE)
         axes[1, 0].set_ylabel("contributed [% of all points]")
@@ -200,6 +202,7 @@ class WelfareVsTime(Welfare):
                 y = np.mean([[value for _, value in r["result"]["curve"]] for r in mine], axis=0)
                 style = {**figures.STYLES[mechanism], "markevery": max(1, len(x) // 8)}
                 axis.plot(x, y, **style)
+            figures.cut(axis)
             axis.set(xlabel="processor time [s]", title=figures.TITLES.get(panel, panel))
         axes[0, 0].set_ylabel(WELFARE)
         figures.legend_below(figure, axes[0, 0])
