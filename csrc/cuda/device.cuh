@@ -72,8 +72,9 @@ struct Job {
   void* low;              // the smallest and largest kept value per coordinate, where they are found by one kernel and
   void* high;             // used by another
   int64_t size;
-  double divisor;  // 0: the total weight of the kept clients
-  double shrink;   // a power of two below 1 / (2 clients)
+  double divisor;     // 0: the total weight of the kept clients
+  double reciprocal;  // 1 / divisor
+  double shrink;      // a power of two below 1 / (2 clients)
   int32_t clients;
   int32_t trim;
   bool wide_output;  // write float64 whatever the inputs are
@@ -152,12 +153,21 @@ __device__ __forceinline__ void write(const Job& job, int64_t coordinate, double
     static_cast<typename E::Item*>(job.out)[coordinate] = E::narrow(value);
 }
 
-// Divides, rounds once and writes; an unusual coordinate is marked for examine.cuh.
+// Writes a mean; an unusual one is marked for examine.cuh.
 template <class E>
-__device__ __forceinline__ void finish(const Job& job, int64_t coordinate, double sum, double kept_weight) {
-  const double value = sum / (job.divisor == 0 ? kept_weight : job.divisor);
-  if (!finite(value)) atomicOr(job.unusual + (coordinate >> 5), 1u << (coordinate & 31));
-  write<E>(job, coordinate, value);
+__device__ __forceinline__ void finish(const Job& job, int64_t coordinate, double mean) {
+  if (!finite(mean)) atomicOr(job.unusual + (coordinate >> 5), 1u << (coordinate & 31));
+  write<E>(job, coordinate, mean);
+}
+
+// As the CPU kernels divide: multiplying is cheaper and only float64 results would show it.
+template <class E>
+__device__ __forceinline__ double divided(const Job& job, double sum) {
+  return sizeof(typename E::Lane) == 8 ? sum / job.divisor : sum * job.reciprocal;
+}
+template <class E>
+__device__ __forceinline__ double divided(const Job& job, double sum, double kept_weight) {
+  return job.divisor == 0 ? sum / kept_weight : divided<E>(job, sum);
 }
 
 // Which clients a stable sort keeps, knowing the smallest and the largest kept value: those strictly between; of those

@@ -94,15 +94,16 @@ class Lane {
   int64_t bytes_ = 0;
 };
 
-// Coordinates per piece: two lanes of inputs, result, bounds (at most 16 bytes) and marks stay within `memory`.
+// Coordinates per piece: two lanes of inputs, result, bounds (at most 16 bytes), marks and tables stay within `memory`.
 int64_t length_for(const Request& request, int64_t memory) {
   const int64_t bytes = request.clients * item_size(request.dtype) + request.result_size() + 17;
+  const int64_t tables = 17 * request.clients + 2048;
   int64_t longest = 0;
   for (const Segment& segment : request.segments) longest = std::max(longest, segment.size);
-  const int64_t fitting = memory / 2 / bytes / kRow * kRow;
+  const int64_t fitting = (memory / 2 - tables) / bytes / kRow * kRow;
   if (fitting < kRow)
     throw Error("The device memory allowed, " + std::to_string(memory) + " bytes, is too little for " +
-                std::to_string(request.clients) + " clients; allow at least " + std::to_string(2 * bytes * kRow) + ".");
+                std::to_string(request.clients) + " clients; allow at least " + std::to_string(2 * (bytes * kRow + tables)) + ".");
   return std::min(fitting, (longest + kRow - 1) / kRow * kRow);
 }
 

@@ -148,6 +148,7 @@ struct Reduction::State {
     job.high = bounds ? memory.at(room.bounds + aligned(bounds * piece.size)) : nullptr;
     job.size = piece.size;
     job.divisor = default_divisor(request);
+    job.reciprocal = 1 / job.divisor;
     job.shrink = std::ldexp(1.0, -2 - std::ilogb(static_cast<double>(request.clients)));
     job.clients = static_cast<int32_t>(request.clients);
     job.trim = static_cast<int32_t>(request.trim);

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kDisplacedThreads) trimmed_displaced(const Job
     value = displace_down(largest, value);
     if (client >= 2 * job.trim) sum += static_cast<double>(value);
   }
-  finish<E>(job, coordinate, sum, 0);
+  finish<E>(job, coordinate, divided<E>(job, sum));
 }
 
 }  // namespace cuda

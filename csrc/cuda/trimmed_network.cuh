@@ -81,12 +81,13 @@ __global__ void __launch_bounds__(network_threads<E, N>())
     if (Weighted) column[i * static_cast<int32_t>(blockDim.x)] = values[i];
   }
   sort_network(values);
-  double sum = 0, kept_weight = 0;
-  if (Weighted)
+  if (Weighted) {
+    double sum = 0, kept_weight = 0;
     sum_weighted(job, values, column, sum, kept_weight);
-  else
-    sum = sum_ranks(values, job.trim, job.clients - job.trim);
-  finish<E>(job, coordinate, sum, kept_weight);
+    finish<E>(job, coordinate, divided<E>(job, sum, kept_weight));
+  } else {
+    finish<E>(job, coordinate, divided<E>(job, sum_ranks(values, job.trim, job.clients - job.trim)));
+  }
 }
 
 }  // namespace cuda

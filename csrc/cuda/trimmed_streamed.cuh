@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kStreamedThreads) kept_mean(const Job job) {
     sum += Weighted ? static_cast<double>(value) * weight : static_cast<double>(value);
     kept_weight += weight;
   }
-  finish<E>(job, coordinate, sum, kept_weight);
+  finish<E>(job, coordinate, Weighted ? divided<E>(job, sum, kept_weight) : divided<E>(job, sum));
 }
 
 }  // namespace cuda

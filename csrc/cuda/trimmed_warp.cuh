@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kWarpThreads, 1) trimmed_warp(const Job job) {
     return;
   }
   const double sum = sum_between(keys, low, high, job.clients, job.trim);
-  if (lane == 0) finish<E>(job, coordinate, sum, 0);
+  if (lane == 0) finish<E>(job, coordinate, divided<E>(job, sum));
 }
 
 }  // namespace cuda

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kMeanThreads) weighted_mean(const Job job) {
     const double value = read<E>(job, client, coordinate);
     sum += Weighted ? value * __ldg(job.weights + client) : value;
   }
-  finish<E>(job, coordinate, sum, 0);
+  finish<E>(job, coordinate, divided<E>(job, sum));
 }
 
 }  // namespace cuda

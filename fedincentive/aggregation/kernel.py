@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from . import native
+from ..errors import AggregationError
+from . import cuda, native
 from .updates import FLOAT64, Batch, Entry, empty_like, memory_order
+
+Settings = tuple[bool, int, list[float], float]  # wide, trim, weights, divisor
 
 
 @dataclass
@@ -33,47 +36,69 @@ def reduce(
 ) -> tuple[list[Any], Findings]:
     """sum of w_i x_i over the kept clients / divisor, per coordinate and entry (divisor 0: the kept weight).
 
-    `wide` gives float64 NumPy arrays instead of the clients' kind and dtype.
+    `wide` gives float64 NumPy arrays instead of the clients' kind and dtype. CUDA tensors are reduced where they are.
     """
-    module, entries = native.load(), batch.floating()
+    entries = batch.floating()
     results: list[Any] = [None] * len(entries)
     found = Findings(0, 0, [])
     guilty: set[int] = set()
-    groups: dict[int, list[int]] = defaultdict(list)
+    groups: dict[tuple[int, Any], list[int]] = defaultdict(list)
     for position, entry in enumerate(entries):
-        groups[entry.code or 0].append(position)
-    for code, positions in groups.items():
-        outputs = []
-        strided: list[tuple[int, int, Sequence[int], Sequence[int]]] = []
-        for segment, position in enumerate(positions):
-            entry = entries[position]
-            order = None if wide else memory_order(entry.arrays)
-            if wide:
-                output = results[position] = np.empty(entry.arrays[0].shape)
-            else:
-                results[position], output = empty_like(entry, order)
-            outputs.append(output.__array_interface__["data"][0])
-            if order is None:
-                strided += strides_of(segment, entry)
-        not_finite, weightless, clients = module.reduce(
-            addresses([entries[p].arrays for p in positions]),
-            np.array([entries[p].arrays[0].size for p in positions], dtype=np.int64),
-            np.array(outputs, dtype=np.uint64),
-            batch.clients,
-            strided,
-            code,
-            wide,
-            trim,
-            [] if weights is None else list(map(float, weights)),
-            divisor,
-            native.thread_count(threads),
-            native.isa(),
-        )
-        found.not_finite += not_finite
-        found.weightless += weightless
-        guilty.update(clients)
+        groups[entry.code or 0, entry.original.device if entry.on_device else None].append(position)
+    settings = (wide, trim, [] if weights is None else list(map(float, weights)), divisor)
+    for (code, device), positions in groups.items():
+        chosen = [entries[position] for position in positions]
+        if device is not None:
+            made, answer = cuda.reduce_tensors([entry.arrays for entry in chosen], code, *settings)
+        elif (target := cuda.host_device()) is not None:
+            made, answer = send_arrays(chosen, code, settings, target)
+        else:
+            made, answer = reduce_arrays(chosen, code, settings, threads)
+        for position, result in zip(positions, made, strict=True):
+            results[position] = result
+        found.not_finite += answer[0]
+        found.weightless += answer[1]
+        guilty.update(answer[2])
     found.clients = sorted(guilty)
     return results, found
+
+
+def reduce_arrays(
+    entries: list[Entry], code: int, settings: Settings, threads: int | None
+) -> tuple[list[Any], cuda.Found]:
+    """Entries of one dtype in host memory, on the CPU."""
+    wide, results, outputs = settings[0], [], []
+    strided: list[tuple[int, int, Sequence[int], Sequence[int]]] = []
+    for segment, entry in enumerate(entries):
+        order = None if wide else memory_order(entry.arrays)
+        result, output = wide_like(entry) if wide else empty_like(entry, order)
+        results.append(result)
+        outputs.append(output.__array_interface__["data"][0])
+        if order is None:
+            strided += strides_of(segment, entry)
+    return results, native.load().reduce(
+        addresses([entry.arrays for entry in entries]),
+        np.array([entry.arrays[0].size for entry in entries], dtype=np.int64),
+        np.array(outputs, dtype=np.uint64),
+        len(entries[0].arrays),
+        strided,
+        code,
+        *settings,
+        native.thread_count(threads),
+        native.isa(),
+    )
+
+
+def send_arrays(entries: list[Entry], code: int, settings: Settings, device: int) -> tuple[list[Any], cuda.Found]:
+    """The same on a CUDA device, through its memory in pieces."""
+    made = [wide_like(entry) if settings[0] else empty_like(entry, None) for entry in entries]
+    groups, outputs = [entry.arrays for entry in entries], [output for _, output in made]
+    return [result for result, _ in made], cuda.reduce_arrays(groups, outputs, code, *settings, device)
+
+
+def wide_like(entry: Entry) -> tuple[np.ndarray, np.ndarray]:
+    array = np.empty(entry.arrays[0].shape)
+    return array, array
 
 
 def squared_distances(
@@ -81,6 +106,11 @@ def squared_distances(
 ) -> np.ndarray:
     """||x_i - x_j||^2 of all pairs, or ||x_i - center||^2 where a center (float64, one array per entry) is given."""
     entries = batch.floating()
+    if any(entry.on_device for entry in entries):
+        raise AggregationError(
+            f"The updates are on device {entries[0].original.device}; distances between clients are taken on the CPU. "
+            "Copy the updates with .cpu() first."
+        )
     arrays = [entry.arrays + ([center[e]] if center is not None else []) for e, entry in enumerate(entries)]
     participants = batch.clients + (center is not None)
     dtypes = [code for entry in entries for code in [entry.code] * batch.clients + [FLOAT64] * (center is not None)]

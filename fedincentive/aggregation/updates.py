@@ -1,7 +1,7 @@
 """Takes the clients' updates apart into plain arrays, without copying, and puts results together again.
 
-An update is a NumPy array, a CPU torch tensor, or a mapping of names to either. Torch is never imported here: a tensor
-can only be present if somebody else imported it.
+An update is a NumPy array, a CPU or CUDA torch tensor, or a mapping of names to either. Torch is never imported here:
+a tensor can only be present if somebody else imported it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,11 @@ class Entry:
     code: int | None  # None: integers or booleans
     arrays: list[np.ndarray]
     original: Any  # client 0's array or tensor, whose kind, dtype and device the result takes
+
+    @property
+    def on_device(self) -> bool:
+        """Whether `arrays` are CUDA tensors."""
+        return not isinstance(self.arrays[0], np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ def read_entry(name: str | None, items: list[Any]) -> Entry:
     for index, (array, other_code, other_kind) in enumerate(views):
         if other_kind is not kind:
             refuse(name, index, "is a", other_kind.__name__, kind.__name__)
+        if kind is not np.ndarray and items[index].device != items[0].device:
+            refuse(name, index, "is on device", items[index].device, items[0].device)
         if other_code != code or array.dtype != first.dtype:
             refuse(name, index, "has dtype", items[index].dtype, items[0].dtype)
         if array.shape != first.shape:
@@ -144,11 +152,11 @@ def code_of_tensor(tensor: Any) -> int | None:
     return TORCH_CODES.get(str(tensor.dtype))
 
 
-def view_tensor(torch: Any, what: str, tensor: Any) -> np.ndarray:
-    """Shares the tensor's memory: no gradient history, no copy."""
-    if tensor.device.type != "cpu":
+def view_tensor(torch: Any, what: str, tensor: Any) -> Any:
+    """Shares the tensor's memory: no gradient history, no copy. A CUDA tensor stays one: its values stay there."""
+    if tensor.device.type not in ("cpu", "cuda"):
         raise AggregationError(
-            f"{what} is on device {tensor.device}; these kernels run on the CPU. Copy it with .cpu() first."
+            f"{what} is on device {tensor.device}; the kernels run on CPU and CUDA. Copy it with .cpu() first."
         )
     if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
         raise AggregationError(
@@ -157,6 +165,8 @@ def view_tensor(torch: Any, what: str, tensor: Any) -> np.ndarray:
     if tensor.is_floating_point() and code_of_tensor(tensor) is None:
         raise AggregationError(f"{what} has dtype {tensor.dtype}; convert it to float32, float64, float16 or bfloat16.")
     tensor = tensor.detach()
+    if tensor.device.type == "cuda":
+        return tensor
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.view(torch.int16)
     return tensor.numpy()
@@ -164,6 +174,8 @@ def view_tensor(torch: Any, what: str, tensor: Any) -> np.ndarray:
 
 def largest(entry: Entry) -> Any:
     """Integer buffers (a BatchNorm step counter): the maximum over clients; booleans: true if any is."""
+    if entry.on_device:
+        return reduce(sys.modules["torch"].maximum, entry.arrays[1:], entry.arrays[0].clone())
     result = np.array(entry.arrays[0])
     for array in entry.arrays[1:]:
         np.maximum(result, array, out=result)

@@ -44,6 +44,7 @@ namespace shim {
 void enqueue(cudaStream_t stream, std::function<void()> work);
 void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread);
 void block_barrier();
+void note_load(const void* from);  // (thread, address) to the file FEDINCENTIVE_SHIM_LOADS names
 void exchange_lanes(void* value, size_t bytes, unsigned partner);  // the partner's value replaces the own one
 }  // namespace shim
 
@@ -89,6 +90,7 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
 
 template <class T>
 T __ldg(const T* from) {
+  shim::note_load(from);
   return *from;
 }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }

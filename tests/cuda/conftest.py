@@ -1,0 +1,207 @@
+"""Builds csrc/cuda as C++ with the shim, so that the kernels' own source runs on the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+SOURCES = CHECKOUT / "csrc"
+SHIM = Path(__file__).parent / "shim"
+CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
+UNITS = ["float32.cu", "float64.cu", "float16.cu", "bfloat16.cu", "reduce.cu", "from_host.cu", "bindings.cpp"]
+FLAGS = ["-std=c++17", "-O1", "-g0", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
+ASAN = ["-fsanitize=address", "-fno-omit-frame-pointer"]
+
+
+def compile_unit(source: Path, output: Path, flags: Sequence[str]) -> Path:
+    import pybind11
+
+    include = [SHIM, pybind11.get_include(), sysconfig.get_path("include")]
+    command = [os.environ.get("CXX", "g++"), *FLAGS, *flags, *(f"-I{folder}" for folder in include)]
+    done = subprocess.run([*command, "-x", "c++", "-c", source, "-o", output], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert flags or "warning" not in done.stderr, done.stderr
+    return output
+
+
+def link(objects: Sequence[Path], output: Path, flags: Sequence[str]) -> Path:
+    subprocess.run([os.environ.get("CXX", "g++"), "-shared", *flags, *objects, "-o", output], check=True)
+    return output
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("_cuda", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Build:
+    """The module as built from the checkout, and how to build it again with one place of the source changed."""
+
+    folder: Path
+    flags: tuple[str, ...]
+    objects: dict[str, Path]
+    module: Path
+
+    def changed(self, name: str, file: str, old: str, new: str, units: Sequence[str] = ("float32.cu",)) -> Path:
+        tree = self.folder / name
+        shutil.copytree(SOURCES / "cuda", tree / "cuda")
+        shutil.copytree(SOURCES / "core", tree / "core")
+        text = (tree / "cuda" / file).read_text()
+        assert old in text, f"{old!r} is not in {file} any more"
+        (tree / "cuda" / file).write_text(text.replace(old, new, 1))
+        replaced = {unit: compile_unit(tree / "cuda" / unit, tree / f"{unit}.o", self.flags) for unit in units}
+        return link(list({**self.objects, **replaced}.values()), tree / "_cuda.so", self.flags)
+
+
+def build(folder: Path, flags: Sequence[str]) -> Build:
+    jobs = {unit: SOURCES / "cuda" / unit for unit in UNITS} | {"shim.cpp": SHIM / "shim.cpp"}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = {unit: pool.submit(compile_unit, path, folder / f"{unit}.o", flags) for unit, path in jobs.items()}
+        objects = {unit: future.result() for unit, future in done.items()}
+    return Build(folder, tuple(flags), objects, link(list(objects.values()), folder / "_cuda.so", flags))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return build(tmp_path_factory.mktemp("simulated"), [])
+
+
+@pytest.fixture(scope="session")
+def built_with_asan(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return build(tmp_path_factory.mktemp("asan"), ASAN)
+
+
+@pytest.fixture(scope="session")
+def simulated(built: Build) -> ModuleType:
+    """The module `fedincentive._cuda`, running on the CPU."""
+    return load(built.module)
+
+
+@dataclass(frozen=True)
+class Answer:
+    values: np.ndarray  # bfloat16 as its 16 bits
+    not_finite: int
+    weightless: int
+    clients: list[int]
+
+
+def request(rows, dtype, wide):
+    outputs = np.full(rows.shape[1], 77, dtype=np.float64 if wide else rows.dtype)
+    pointers = np.array([row.ctypes.data for row in rows], dtype=np.uint64)
+    return outputs, (pointers, np.array([rows.shape[1]]), np.array([outputs.ctypes.data], dtype=np.uint64), len(rows))
+
+
+def reduce_rows(module, rows, dtype="float32", trim=0, weights=(), divisor=0.0, wide=False, memory=None) -> Answer:
+    """Calls a module's `reduce` (or `reduce_from_host`, if memory is given) on the rows of an array."""
+    outputs, arrays = request(rows, dtype, wide)
+    settings = (CODES[dtype], wide, trim, list(weights), divisor, 0)
+    if memory is None:
+        return Answer(outputs, *module.reduce(*arrays, *settings, 0))
+    return Answer(outputs, *module.reduce_from_host(*arrays, *settings, memory))
+
+
+def reduce_rows_on_cpu(rows, dtype="float32", trim=0, weights=(), divisor=0.0, wide=False) -> Answer:
+    """The same request to the CPU kernels."""
+    from fedincentive.aggregation import native
+
+    outputs, arrays = request(rows, dtype, wide)
+    settings = ([], CODES[dtype], wide, trim, list(weights), divisor, 1, native.isa())
+    return Answer(outputs, *native.load().reduce(*arrays, *settings))
+
+
+@pytest.fixture(scope="session")
+def reduce() -> Callable[..., Answer]:
+    return reduce_rows
+
+
+@pytest.fixture(scope="session")
+def on_cpu() -> Callable[..., Answer]:
+    return reduce_rows_on_cpu
+
+
+def columns(n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Every kind of input, as float64 columns of n clients."""
+    normal = rng.normal(size=(n, 6))
+    ties = rng.integers(-2, 3, size=(n, 6)).astype(float)
+    huge = np.where(rng.random((n, 4)) < 0.3, 1e30 * np.sign(normal[:, :4]), normal[:, :4])
+    bad = normal.copy()
+    bad[rng.random(bad.shape) < 0.1] = np.nan
+    infinite = np.where(rng.random((n, 6)) < 0.15, np.inf * np.sign(normal), ties)
+    return {
+        "normal": normal,
+        "sorted": np.sort(normal, axis=0),
+        "reversed": np.sort(normal, axis=0)[::-1],
+        "constant": np.full((n, 2), 0.1),
+        "ties": ties,
+        "zeros": np.where(rng.random((n, 4)) < 0.5, -0.0, 0.0),
+        "subnormal": 1e-40 * rng.integers(-9, 10, size=(n, 3)),
+        "tiny": 1e-7 * rng.integers(-9, 10, size=(n, 2)),
+        "huge": huge,
+        "nan": bad,
+        "infinite": infinite,
+        "both": np.where(rng.random((n, 3)) < 0.2, np.nan, infinite[:, :3]),
+        "all nan": np.full((n, 1), np.nan),
+    }
+
+
+def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float64 values in a dtype; bfloat16 by truncation, as 16 bits."""
+    with np.errstate(over="ignore"):
+        if dtype != "bfloat16":
+            return values.astype(dtype)
+        bits = values.astype(np.float32).view(np.uint32)
+        return np.where(np.isnan(values), 0x7FC0, bits >> 16).astype(np.uint16)
+
+
+def widen(values: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype != "bfloat16":
+        return values.astype(np.float64)
+    return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def zoo_rows(n: int, dtype: str = "float32", seed: int = 0, kinds: Sequence[str] = ()) -> np.ndarray:
+    """All kinds of input side by side: one row per client, in the given dtype."""
+    chosen = columns(n, np.random.default_rng([seed, n]))
+    return narrow(np.hstack([chosen[kind] for kind in kinds or chosen]), dtype)
+
+
+@pytest.fixture(scope="session")
+def zoo() -> Callable[..., np.ndarray]:
+    return zoo_rows
+
+
+@pytest.fixture(scope="session")
+def wide() -> Callable[[np.ndarray, str], np.ndarray]:
+    return widen
+
+
+def run_hunt(module: Path, *arguments: str, asan: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs hunt.py on a module, in a process of its own: one process can load only one module of a name."""
+    if asan:
+        compiler = os.environ.get("CXX", "g++")
+        found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+        env |= {"LD_PRELOAD": found.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+    command = [sys.executable, Path(__file__).with_name("hunt.py"), module, *arguments]
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="session")
+def hunt() -> Callable[..., subprocess.CompletedProcess[str]]:
+    return run_hunt
