@@ -33,15 +33,13 @@ def to_arrays(record: Mapping[str, Array]) -> dict[str, np.ndarray]:
 
 
 def view(array: Array) -> np.ndarray:
-    """A read-only view of an array in NumPy's .npy format, which is what Flower stores."""
+    """A read-only view of an array in NumPy's .npy format, which is what Flower stores; objects cannot be viewed."""
     if array.stype != "numpy.ndarray":
         raise TypeError(f"an array serialised as {array.stype!r}: only 'numpy.ndarray' is known")
     head = io.BytesIO(array.data)
     version = np.lib.format.read_magic(head)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read_header(head)
-    if dtype.hasobject:
-        raise TypeError("an array of Python objects")
     count = int(np.prod(shape, dtype=np.int64))
     flat = np.frombuffer(array.data, dtype, count, head.tell())
     return flat.reshape(shape, order="F" if fortran else "C")
