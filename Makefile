@@ -30,21 +30,27 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-fedml bench lint format system-deps clean python compiler python-fedml
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower bench lint format system-deps clean python compiler python-fedml
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
 
-test: test-core test-native test-fedml  ## set up and pass all tests
+test: test-core test-native test-cuda test-fedml test-flower  ## set up and pass all tests
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
-	$(call PYTEST,core) tests --ignore=tests/native --ignore=tests/on_fedml
+	$(call PYTEST,core) tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower
 
 test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
 	$(call PYTEST,core) tests/native
 
 test-fedml: .venv/fedml/.installed  ## the FedML plugin in FedML's own runner: sp, MPI, gRPC, TRPC
 	$(call PYTEST,fedml) tests/on_fedml
+
+test-cuda: .venv/core/.installed  ## the CUDA kernels' own source, run on the CPU, and what nvcc makes of it
+	$(call PYTEST,core) tests/cuda
+
+test-flower: .venv/flower/.installed  ## the Flower plugin in simulation and deployment
+	$(call PYTEST,flower) tests/on_flower
 
 demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: a ledger, a table, a picture
 	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output
@@ -57,12 +63,12 @@ lint: .venv/tools/.ready .venv/core/.installed  ## ruff, mypy on the public API,
 	.venv/tools/bin/ruff check .
 	.venv/tools/bin/ruff format --check .
 	.venv/tools/bin/mypy --python-executable .venv/core/bin/python fedincentive
-	find csrc \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) | xargs .venv/tools/bin/clang-format --dry-run --Werror
+	find csrc \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format --dry-run --Werror
 
 format: .venv/tools/.ready  ## rewrite the sources in the house format
 	.venv/tools/bin/ruff check --fix .
 	.venv/tools/bin/ruff format .
-	find csrc \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) | xargs .venv/tools/bin/clang-format -i
+	find csrc \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format -i
 
 system-deps:  ## compiler, MPI, PostgreSQL and a browser from Debian (root only)
 	@packages="g++ python3-dev binutils openmpi-bin libopenmpi-dev postgresql chromium"
@@ -104,7 +110,7 @@ compiler:
 .venv/core/.deps: pyproject.toml Makefile | $(WHEEL)/.built
 	@echo "Making the core environment (.venv/core) ..."
 	"$(PYTHON)" -m venv --clear .venv/core
-	.venv/core/bin/pip install -qq $(TORCH) "$$(ls $(WHEEL)/*.whl)[test,plots,postgres]"
+	.venv/core/bin/pip install -qq $(TORCH) "$$(ls $(WHEEL)/*.whl)[test]"
 	touch $@
 
 .venv/core/.installed: $(WHEEL)/.built .venv/core/.deps
@@ -115,7 +121,17 @@ compiler:
 .venv/fedml/.deps: pyproject.toml Makefile | python-fedml $(WHEEL_FEDML)/.built
 	@echo "Making the FedML environment (.venv/fedml): FedML brings torch with its CUDA packages, about 6 GB the first time ..."
 	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON_FEDML)" .venv/fedml
-	.venv/tools/bin/uv pip install -q --python .venv/fedml/bin/python "$$(ls $(WHEEL_FEDML)/*.whl)[fedml,fedml-mpi,test,plots]"
+	.venv/tools/bin/uv pip install -q --python .venv/fedml/bin/python "$$(ls $(WHEEL_FEDML)/*.whl)[fedml-mpi,test-host,plots]"
+	touch $@
+
+.venv/flower/.deps: pyproject.toml Makefile | $(WHEEL)/.built
+	@echo "Making the Flower environment (.venv/flower) ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/flower
+	.venv/tools/bin/uv pip install -q --python .venv/flower/bin/python "$$(ls $(WHEEL)/*.whl)[flower,test-flower]"
+	touch $@
+
+.venv/flower/.installed: $(WHEEL)/.built .venv/flower/.deps
+	@.venv/tools/bin/uv pip install -q --python .venv/flower/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
 	touch $@
 
 .venv/fedml/.installed: $(WHEEL_FEDML)/.built .venv/fedml/.deps
