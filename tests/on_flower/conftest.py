@@ -163,10 +163,10 @@ class Flower:
         path = self.home / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def says(self, name: str, words: str, timeout: float = 120) -> None:
-        wait_until(
-            lambda: words in self.log(name), timeout, lambda: f"{name} says {words!r}:\n{self.log(name)[-4000:]}"
-        )
+    def says(self, name: str, words: str, timeout: float, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the program's log holds these words; one that ended without them fails at once."""
+        wait_until(lambda: words in self.log(name) or process.poll() is not None, timeout, f"{name} says {words!r}")
+        assert words in self.log(name), self.log(name)[-4000:]
 
     def left(self) -> list[int]:
         """Processes that were started in this home, however far they have drifted from us."""
