@@ -61,14 +61,16 @@ def host_device() -> int | None:
     return int(match[1] or 0)
 
 
-def reduce_tensors(groups: Sequence[Sequence[Any]], code: int, wide: bool, *settings: Any) -> tuple[list[Any], Found]:
+def reduce_tensors(
+    groups: Sequence[Sequence[Any]], code: int, wide: bool, trim: int, weights: list[float], divisor: float
+) -> tuple[list[Any], Found]:
     """Reduces groups of CUDA tensors (one group per entry, one tensor per client) on torch's current stream.
 
-    `settings` are trim, weights and divisor, as `kernel.reduce` has them. Results are tensors on the same device.
+    The settings are those of `kernel.reduce`. Results are tensors on the same device.
     """
     device = groups[0][0].device
     stream = sys.modules["torch"].cuda.current_stream(device).cuda_stream
-    return reduce_on(load(), groups, code, wide, *settings, device.index, stream)
+    return reduce_on(load(), groups, code, wide, trim, weights, divisor, device.index, stream)
 
 
 def reduce_on(

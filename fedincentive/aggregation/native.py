@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import NativeUnavailable, SettingError
+from . import cuda
 
 ISA_VARIABLE = "FEDINCENTIVE_ISA"
 THREADS_VARIABLE = "FEDINCENTIVE_THREADS"
@@ -80,5 +81,5 @@ def info() -> dict[str, Any]:
         "supported": module.supported_isas(),
         "compiled": module.compiled_isas(),
         "threads": thread_count(),
-        "cuda": False,
+        "cuda": cuda.info()["built"],
     }

@@ -175,7 +175,8 @@ def view_tensor(torch: Any, what: str, tensor: Any) -> Any:
 def largest(entry: Entry) -> Any:
     """Integer buffers (a BatchNorm step counter): the maximum over clients; booleans: true if any is."""
     if entry.on_device:
-        return reduce(sys.modules["torch"].maximum, entry.arrays[1:], entry.arrays[0].clone())
+        tensors: list[Any] = list(entry.arrays)
+        return reduce(sys.modules["torch"].maximum, tensors[1:], tensors[0].clone())
     result = np.array(entry.arrays[0])
     for array in entry.arrays[1:]:
         np.maximum(result, array, out=result)

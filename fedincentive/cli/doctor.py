@@ -34,6 +34,20 @@ def kernels() -> Finding:
     return Finding("kernels", facts)
 
 
+def cuda() -> Finding:
+    from ..aggregation import cuda as kernels
+
+    info = kernels.info()
+    if not info["built"]:
+        note = "CUDA kernels are built where nvcc is found: FEDINCENTIVE_CUDA=1 pip install ."
+        return Finding("cuda", "not built", notes=[note])
+    devices = ", ".join("{name} (sm_{capability[0]}{capability[1]})".format(**device) for device in info["devices"])
+    major, minor = divmod(info["driver"], 1000)
+    driver = f"driver for CUDA {major}.{minor // 10}" if info["driver"] else "no driver"
+    notes = [f"No CUDA device can be used: {info['problem']}."] if info["problem"] else []
+    return Finding("cuda", f"built for {info['archs']}; {driver}; {devices or 'no device'}", notes=notes)
+
+
 def ledger() -> Finding:
     import sqlite3
 
@@ -61,7 +75,7 @@ def fedml() -> Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(as_json: bool) -> None:
     """What is installed, what is active, what is missing. Exits with 1 if something is wrong."""
-    findings = [check() for check in (kernels, ledger, plots, fedml)]
+    findings = [check() for check in (kernels, cuda, ledger, plots, fedml)]
     if as_json:
         click.echo(json.dumps({"version": __version__, "findings": [asdict(f) for f in findings]}, indent=2))
     else:
