@@ -65,6 +65,7 @@ class Adversarial(Study):
             axis.axhline(1, color="#7f7f7f", linewidth=1)
             figures.cut(axis)
             axis.set(xlabel=r"adversarial fraction $\alpha$", title=figures.TITLES.get(panel, panel))
+            axis.locator_params(axis="x", nbins=5)
         axes[0, 0].set_ylabel("welfare with / without adversaries")
         figures.legend_below(figure, axes[0, 0])
         return {self.name: figure}

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import figures, partition
-from .base import MECHANISMS, Bench, Case, Record, Study, summary
+from ..scene import Scene
+from ..training import Local
+from .base import MECHANISMS, Bench, Case, Record, Study, rounded, summary
+from .points import losses_after
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,8 +150,10 @@ class WelfareVsBeta(Welfare):
         scene = bench.scene(case)
         incentive, cost = bench.incentive(case)
         played = scene.play(incentive, bench.book, cost=cost)
-        highest = max(incentive["cost"].values()) if "cost" in incentive else cost * max(scene.cost.values())
-        return {**summary(played, table=False), "highest_cost": highest}
+        found = {**summary(played, table=False), "highest_cost": rounded(cost * max(scene.cost.values()))}
+        if case["mechanism"] == "fedavg":  # once per scene
+            found["steepest_loss"] = rounded(incentive["value_per_nat"] * steepest_loss(scene, incentive))
+        return found
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
         panels = list(dict.fromkeys(r["case"]["data"] for r in records))
@@ -179,6 +184,21 @@ class WelfareVsBeta(Welfare):
         axes[1, 0].set_ylabel("contributed [% of all points]")
         figures.legend_below(figure, axes[0, 0])
         return {self.name: figure}
+
+
+def steepest_loss(scene: Scene, incentive: Mapping[str, Any], delta: int = 32) -> float:
+    """The most that one point more costs an agent in nats, max_i -d v_i/d s_i: a lower bound of tau.
+
+    Measured as agents do (one epoch from w0 on s and on s + delta points), at four contributions each.
+    """
+    local = Local(batch=incentive["batch"], learning_rate=incentive["learning_rate"], seed=scene.seed)
+    least = min(len(order) for order in scene.orders.values())
+    worst = 0.0
+    for part in (0.25, 0.4, 0.55, 0.7):
+        size = min(round(part * least), least - delta)
+        rise = losses_after(scene, local, scene.w0, size + delta) - losses_after(scene, local, scene.w0, size)
+        worst = max(worst, float(rise.max()) / delta)
+    return worst
 
 
 class WelfareVsTime(Welfare):
