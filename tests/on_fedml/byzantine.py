@@ -1,4 +1,4 @@
-"""A FedML program with one hostile client, number $HOSTILE: it sends noise instead of its model. All counts are equal."""
+"""A FedML program whose client $HOSTILE sends noise instead of its model. All counts are equal."""
 
 from __future__ import annotations
 

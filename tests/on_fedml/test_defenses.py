@@ -119,8 +119,11 @@ def test_a_byzantine_client_0_breaks_fedmls_rfa_and_not_ours(start: Any, config:
 def test_fedavg_is_defended_in_every_simulator(
     start: Any, config: Any, needs: Any, home: Path, tmp_path: Path, backend: str
 ) -> None:
-    """FedML's sp ignores enable_defense and its MPI simulator stops on it. The last client is the hostile one: in the first
-    round of FedML's sp each client starts from the model the one before it made, so a hostile first one spoils all."""
+    """FedML's sp ignores enable_defense and its MPI simulator stops on it.
+
+    The last client is the hostile one: in the first round of FedML's sp every client starts from the model the one
+    before it made, so that a hostile first client spoils all others, whatever the rule.
+    """
     defense = {"enable_defense": True, "defense_type": "coordinate_median"}
     cf = config(tmp_path, backend, "FedAvg", rounds=4, defense_args=defense)
     if backend == "sp":
