@@ -121,7 +121,7 @@ compiler:
 .venv/fedml/.deps: pyproject.toml Makefile | python-fedml $(WHEEL_FEDML)/.built
 	@echo "Making the FedML environment (.venv/fedml): FedML brings torch with its CUDA packages, about 6 GB the first time ..."
 	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON_FEDML)" .venv/fedml
-	.venv/tools/bin/uv pip install -q --python .venv/fedml/bin/python "$$(ls $(WHEEL_FEDML)/*.whl)[fedml-mpi,test-host,plots]"
+	.venv/tools/bin/uv pip install -q --compile-bytecode --python .venv/fedml/bin/python "$$(ls $(WHEEL_FEDML)/*.whl)[fedml-mpi,test-host,plots]"
 	touch $@
 
 .venv/flower/.deps: pyproject.toml Makefile | $(WHEEL)/.built
