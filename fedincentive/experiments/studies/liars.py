@@ -143,6 +143,7 @@ class Misreporting(Study):
             left.scatter(k + rng.uniform(-0.2, 0.2, len(gains)), gains, s=30, color=colour, marker=marker, alpha=0.7)
         left.axhline(0, color="black", linewidth=0.8)
         left.set_yscale("symlog", linthresh=0.01)
+        left.set_ylim(10 * min(-1.0, *(r["result"]["gain"] for r in games)), 100)
         left.set_xticks(range(2), [f"fine {title}" for title in PHI.values()])
         left.set(ylabel="gain from the best scaling of d [money]", title="T-UPBReD, random games", xlim=(-0.5, 1.5))
         real = [r for r in records if "data" in r["case"]]

@@ -44,6 +44,9 @@ class Payments(Study):
             axis.scatter(s, [agent[key] for agent in agents], s=26, color=colour, alpha=0.6, edgecolors="none")
             axis.axhline(0, color="black", linewidth=0.8)
             axis.set(xlabel="contribution [points]", ylabel=f"{key} [money]")
+        for r in records:  # one line per run: within a run the payment only rises
+            run = sorted((agent["s"], agent["payment"]) for agent in r["result"]["agents"].values())
+            axes[0, 0].plot(*zip(*run, strict=True), color="#D55E00", alpha=0.4, linewidth=1.0)
         axes[0, 0].set_title("contributors are paid, consumers pay")
         axes[0, 1].set_title(r"$u_i = v_i - c_i + p_i$")
         return {self.name: figure}
@@ -85,11 +88,16 @@ class MoralHazard(Study):
             full = {r["case"]["seed"]: _deviator(r)["utility"] for r in mine if r["case"]["share"] == 1.0}
             gains = [(100 * r["case"]["share"], _deviator(r)["utility"] - full[r["case"]["seed"]]) for r in mine]
             figures.band(axes[0, 0], gains, **style)
-            figures.band(axes[0, 1], [(100 * r["case"]["share"], r["result"]["welfare"]) for r in mine], **style)
-        axes[0, 0].axhline(0, color="black", linewidth=0.8)
+            whole = {r["case"]["seed"]: r["result"]["welfare"] for r in mine if r["case"]["share"] == 1.0}
+            losses = [(100 * r["case"]["share"], r["result"]["welfare"] - whole[r["case"]["seed"]]) for r in mine]
+            figures.band(axes[0, 1], losses, **style)
+        for axis in axes[0]:
+            axis.axhline(0, color="black", linewidth=0.8)
         axes[0, 0].set(xlabel="delivered [% of committed points]", ylabel="gain over full delivery [money]")
         axes[0, 0].set_title("the deviating agent")
-        axes[0, 1].set(xlabel="delivered [% of committed points]", ylabel="social welfare [nats]", title="everyone")
+        axes[0, 1].set(
+            xlabel="delivered [% of committed points]", ylabel="change of social welfare [nats]", title="everyone"
+        )
         figures.legend_below(figure, axes[0, 0])
         return {self.name: figure}
 
