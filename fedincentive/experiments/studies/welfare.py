@@ -53,8 +53,11 @@ class Welfare(Study):
         if case["mechanism"] == "2p-upbred":
             incentive["slope"] = "bounded"  # phase 1 never needs the model
         played = scene.play(incentive, bench.book, cost=cost)
-        bench.seconds = played.seconds
+        self.note(played.seconds, bench)
         return summary(played, table=case["seed"] == 0)
+
+    def note(self, seconds: list[float], bench: Bench) -> None:
+        """Seconds mean nothing where runs share what they train."""
 
 
 class WelfareVsAgents(Welfare):
@@ -210,6 +213,9 @@ class WelfareVsTime(Welfare):
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         bench.forget()
         return super().play(case, bench)
+
+    def note(self, seconds: list[float], bench: Bench) -> None:
+        bench.seconds = seconds
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
         panels = list(dict.fromkeys(r["case"]["data"] for r in records))
