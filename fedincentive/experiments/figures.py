@@ -19,7 +19,14 @@ STYLES: dict[str, dict[str, Any]] = {
     "fedavg": {"color": "#0072B2", "marker": "s", "linestyle": "--", "label": "FedAvg", "markersize": 9, "zorder": 3},
     "2p-upbred": {"color": "#D55E00", "marker": "o", "linestyle": "-", "label": "2P-UPBReD", "zorder": 4},
     "upbred": {"color": "#009E73", "marker": "^", "linestyle": "-.", "label": "UPBReD", "zorder": 3},
-    "fedavg-strategic": {"color": "#CC79A7", "marker": "X", "linestyle": ":", "label": "FedAvg-strategic", "zorder": 2},
+    "fedavg-strategic": {
+        "color": "#CC79A7",
+        "marker": "X",
+        "linestyle": ":",
+        "label": "FedAvg-strategic",
+        "markersize": 5.5,
+        "zorder": 6,
+    },
     "trim-2p-upbred": {"color": "#E69F00", "marker": "D", "linestyle": "-", "label": "trimmed 2P-UPBReD", "zorder": 5},
 }
 # Ten classes: Paul Tol's muted set.
@@ -102,7 +109,9 @@ def cut(axis: Axes, below: float = 0.6) -> None:
     if low >= -below * top:
         return
     axis.set_ylim(-below * top, 1.08 * top)
-    axis.text(0.98, 0.02, f"cut off: down to {low:.3g}", transform=axis.transAxes, ha="right", va="bottom", fontsize=9)
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+    words = f"cut off: down to {low:.3g}"
+    axis.text(0.98, 0.02, words, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, bbox=box, zorder=9)
 
 
 def legend_below(figure: Figure, axis: Axes, columns: int = 4) -> None:
