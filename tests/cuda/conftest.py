@@ -126,6 +126,17 @@ def reduce_rows_on_cpu(rows, dtype="float32", trim=0, weights=(), divisor=0.0, w
     return Answer(outputs, *native.load().reduce(*arrays, *settings))
 
 
+def same_bits(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Per value: the same bits, or NaN in both (which NaN depends on the processor)."""
+    bits = f"u{one.itemsize}"
+    return (one.view(bits) == two.view(bits)) | ((one != one) & (two != two))
+
+
+@pytest.fixture(scope="session")
+def same() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return same_bits
+
+
 @pytest.fixture(scope="session")
 def reduce() -> Callable[..., Answer]:
     return reduce_rows
