@@ -105,7 +105,6 @@ if __name__ == "__main__":
     runner = run("own", OwnTrainer, OwnAggregator)
     found["calls"] = CALLS.copy()
     found["bias"] = runner.outcome.w["0.bias"].tolist()
-    found["calls of phase 1"] = []
     calm = run("stock")
     found["stock"] = [calm.outcome.digest, calm.outcome.payments]
     dropped = run("dropping", aggregator=Dropping)

@@ -87,13 +87,23 @@ def test_wheel_from_the_sdist_works_outside_the_checkout(sdist: Path, python: Pa
     install(python, wheel, cwd=tmp_path)
     where, value = run(python, "-c", USE, cwd=tmp_path).stdout.split()
     assert where.startswith(str(tmp_path)) and value == "3.0"
+    assert hook_waits(python, tmp_path)
     assert "fedincentive" in run(tmp_path / "venv/bin/fedincentive", "--version", cwd=tmp_path).stdout
+
+
+def hook_waits(python: Path, cwd: Path) -> bool:
+    """Was fedincentive.pth read at interpreter start?"""
+    code = "import sys; print(any(getattr(f, '__module__', '') == 'fedincentive_hook' for f in sys.meta_path))"
+    return run(python, "-c", code, cwd=cwd).stdout.strip() == "True"
 
 
 def test_editable_install_follows_the_sources(source: Path, python: Path, tmp_path: Path) -> None:
     install(python, "--no-build-isolation", "-e", source, cwd=tmp_path)
     where, value = run(python, "-c", USE, cwd=tmp_path).stdout.split()
     assert where.startswith(str(source)) and value == "3.0"
+    assert hook_waits(python, tmp_path)
+    run(sys.executable, "-m", "pip", "--python", python, "uninstall", "-y", "fedincentive", cwd=tmp_path)
+    assert not hook_waits(python, tmp_path)
 
 
 def test_without_a_compiler_the_error_says_what_to_install(source: Path, tmp_path: Path) -> None:
