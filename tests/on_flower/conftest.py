@@ -142,7 +142,7 @@ class Flower:
 
     def superlink(self, command: str, port: int, log: str) -> None:
         process = self.start(command, log)
-        wait_until(lambda: listening(port) or process.poll() is not None, 90, f"{log} listens on {port}")
+        wait_until(lambda: listening(port) or process.poll() is not None, 300, f"{log} listens on {port}")
         assert process.poll() is None, self.log(log)
 
     def run(self, command: str, timeout: float = 550) -> str:
