@@ -21,9 +21,9 @@ SERVER = 0
 class Client:
     """One agent behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
 
-    def __init__(self, link: Link, agent: Agent, host: HostSettings, memory: Path, *, resume: bool) -> None:
-        self.link, self.agent, self.host, self.memory = link, agent, host, memory
-        self._seen, self._answer = "", b""
+    def __init__(self, link: Link, agent: Agent, run: str, host: HostSettings, memory: Path, *, resume: bool) -> None:
+        self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
+        self._latest, self._answer = (-1, False), b""
         if resume and memory.exists():
             agent.restore(json.loads(memory.read_text()))
 
@@ -42,24 +42,28 @@ class Client:
                 continue
             if not isinstance(message, Broadcast):
                 log.warning("Refused a message from %s: a %s is not for a client", sender, type(message).__name__)
-                continue
-            if message.phase == "done":
+            elif message.run != self.run_id:
+                log.warning("Refused a broadcast from %s: run %r is not ours, %r", sender, message.run, self.run_id)
+            elif message.phase == "done":
                 return
-            self._respond(message)
+            else:
+                self._respond(message)
 
     def _respond(self, broadcast: Broadcast) -> None:
         """A broadcast that comes twice (the server was restarted, a message was lost) gets the same answer again."""
-        mark = wire.mark(broadcast)
-        if mark != self._seen:
+        when = (broadcast.round, broadcast.phase == "value")
+        if when < self._latest:
+            return  # overtaken on its way by a later one
+        if when > self._latest:
             report = self.agent.respond(broadcast)
-            self._seen, self._answer = mark, b"" if report is None else wire.encode(report)
+            self._latest, self._answer = when, b"" if report is None else wire.encode(report)
             self._remember()
         if self._answer:
             self._send(self._answer)
 
     def _hello(self) -> None:
         """Enrol, or show that this client is alive and waiting; an absent server is noticed here."""
-        self._send(wire.encode(wire.hello(self.agent.enrol(), self._seen, self.agent.key)))
+        self._send(wire.encode(wire.hello(self.agent.enrol(), self.agent.key)))
 
     def _send(self, frame: bytes) -> None:
         try:

@@ -53,6 +53,10 @@ class Runner:
     def _distributed(self) -> None:
         host = self.host
         rank, size = int(self.args.rank), host.n + 1
+        if getattr(self.args, "scenario", "horizontal") != "horizontal":
+            raise SettingError(
+                f"common_args.scenario is {self.args.scenario!r}: only horizontal silos are driven here."
+            )
         if self.args.backend == "MPI" and self.args.comm.Get_size() != size:
             raise SettingError(
                 f"mpirun starts {self.args.comm.Get_size()} processes; train_args.client_num_in_total = {host.n} needs "
@@ -90,7 +94,7 @@ class Runner:
         host = self.host
         agent = host.agent(rank - 1)
         memory = host.directory / "agents" / f"{rank}.json"
-        Client(link, agent, host.host, memory, resume=host.settings.resume).run()
+        Client(link, agent, host.settings.run, host.host, memory, resume=host.settings.resume).run()
 
     # How it went
 

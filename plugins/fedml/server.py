@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ...agent import authentic
@@ -42,6 +42,7 @@ class Server:
         self._enrolled: dict[str, Enrol] = {}
         self._refused: set[str] = set()  # answered this round, but not acceptably
         self._frame: bytes = b""
+        self._sent: dict[str, float] = {}  # when the broadcast last went to each agent
         self._senders = ThreadPoolExecutor(2 * len(ranks)) if link.concurrent else None
 
     def run(self) -> Outcome:
@@ -127,8 +128,13 @@ class Server:
         elif self.center is None:
             if self._enrolled.setdefault(agent, hello.enrol) is hello.enrol:
                 log.info("Agent %s enrols from %s: s_max %g", agent, sender, hello.enrol.s_max)
-        elif self._frame and hello.seen != wire.mark(self.center.broadcast()) and agent in self._awaited(self.center):
+        elif self._frame and self._is_stuck(agent, self.center):
             self._send(agent, self._frame, self.host.heartbeat)
+
+    def _is_stuck(self, agent: str, center: Center) -> bool:
+        """An idle client that has not answered: it was restarted, or the broadcast or its answer was lost."""
+        awaited = self.ranks if center.done else set(center.missing) - self._refused
+        return agent in awaited and time.monotonic() - self._sent.get(agent, -math.inf) > self.host.heartbeat / 2
 
     def _wrong_with(self, hello: wire.Hello) -> str:
         enrol = hello.enrol
@@ -142,11 +148,9 @@ class Server:
             return f"s_max = {enrol.s_max!r}, but it joined this run with {self.center.run.limits[enrol.agent]!r}"
         return ""
 
-    def _awaited(self, center: Center) -> Collection[str]:
-        return self.ranks if center.done else center.missing
-
     def _send(self, agent: str, frame: bytes, timeout: float):  # type: ignore[no-untyped-def]
         """Never waits for one slow or dead client while the others could work."""
+        self._sent[agent] = time.monotonic()
         if self._senders is not None:
             return self._senders.submit(self._send_now, agent, frame, timeout)
         self._send_now(agent, frame, timeout)

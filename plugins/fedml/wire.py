@@ -34,10 +34,9 @@ class WireError(FedIncentiveError, ValueError):
 
 @dataclass(frozen=True)
 class Hello:
-    """A client joins, or shows it is alive: who it is, what it offers, and the last broadcast it saw."""
+    """A client joins, or shows that it is alive and waiting: who it is and what it offers."""
 
     enrol: Enrol
-    seen: str  # the last broadcast's `mark`, "" before the first
     signature: str | None = None
 
 
@@ -46,14 +45,9 @@ _KINDS: dict[str, type] = {"hello": Hello, "broadcast": Broadcast, "report": Rep
 _ARRAYS = {"broadcast": "w", "report": "update"}  # the one field of each kind that holds arrays
 
 
-def mark(broadcast: Broadcast) -> str:
-    """Which broadcast a message belongs to."""
-    return f"{broadcast.run}/{broadcast.round}/{broadcast.phase}"
-
-
-def hello(enrol: Enrol, seen: str, key: bytes | None) -> Hello:
+def hello(enrol: Enrol, key: bytes | None) -> Hello:
     """A hello, signed where the agent has a key."""
-    return Hello(enrol, seen, None if key is None else _enrolment_mac(enrol, key))
+    return Hello(enrol, None if key is None else _enrolment_mac(enrol, key))
 
 
 def hello_is_authentic(message: Hello, key: bytes | None) -> bool:
@@ -151,7 +145,7 @@ def _arrays(listed: Any, data: memoryview) -> dict[str, np.ndarray] | None:
 _NUMBER, _TEXT = (int, float), (str,)
 _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
     Enrol: {"agent": _TEXT, "s_max": _NUMBER, "s0": _NUMBER, "commitment": (str, type(None))},
-    Hello: {"enrol": (Enrol,), "seen": _TEXT, "signature": (str, type(None))},
+    Hello: {"enrol": (Enrol,), "signature": (str, type(None))},
     Broadcast: {
         "run": _TEXT,
         "round": (int,),

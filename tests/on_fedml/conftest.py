@@ -95,7 +95,7 @@ class Process:
         self.pid = int(self._answers.readline())
         self._status: int | None = None
 
-    def wait(self, timeout: float = 90.0) -> int:
+    def wait(self, timeout: float = 300.0) -> int:
         """Its exit status; a program that does not end in time is killed, and its log shown."""
         if self._status is None:
             self._connection.settimeout(timeout)
@@ -112,14 +112,14 @@ class Process:
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
-    def says(self, words: str, timeout: float = 60.0) -> None:
+    def says(self, words: str, timeout: float = 300.0) -> None:
         """Wait until its log holds these words."""
         end = time.monotonic() + timeout
         while words not in self.text():
             assert time.monotonic() < end, f"{self.log.name} never says {words!r}:\n{self.text()[-4000:]}"
             time.sleep(0.05)
 
-    def ends_well(self, timeout: float = 90.0) -> None:
+    def ends_well(self, timeout: float = 300.0) -> None:
         assert self.wait(timeout) == 0, self.text()[-4000:]
 
 
@@ -196,7 +196,7 @@ def python(home: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
             env={**os.environ, **env},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=500,
         )
         assert (done.returncode == 0) == ok, done.stdout[-2000:] + done.stderr[-4000:]
         return done

@@ -76,8 +76,8 @@ def main() -> None:
     link = GrpcLink("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
     for data in (pickle.dumps(Exploit("touched")), pickle.dumps({"w": Storage(pickle.dumps(Exploit("touched")))})):
         link.send(0, data, 60.0)
-    link.send(0, wire.encode(wire.hello(agent.enrol(), "", b"not the agent's key")), 60.0)
-    link.send(0, wire.encode(wire.hello(agent.enrol(), "", key)), 60.0)
+    link.send(0, wire.encode(wire.hello(agent.enrol(), b"not the agent's key")), 60.0)
+    link.send(0, wire.encode(wire.hello(agent.enrol(), key)), 60.0)
     while True:
         item = link.receive(60.0)
         assert item is not None, "the server is silent"

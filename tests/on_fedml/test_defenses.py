@@ -65,7 +65,7 @@ sys.stderr.write("found " + json.dumps(found) + chr(10))
 @pytest.fixture(scope="module")
 def rules(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("rules")
-    done = subprocess.run([sys.executable, "-c", RULES], cwd=folder, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", RULES], cwd=folder, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(re.findall(r"^found (.*)$", done.stderr, re.M)[-1])
 
@@ -134,7 +134,7 @@ def test_fedavg_is_defended_in_every_simulator(
         mpirun = [needs("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", "4"]
         command = [*mpirun, sys.executable, str(HERE / "byzantine.py"), "--cf", cf.name]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=240, env={**os.environ, "HOSTILE": "2"}
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=500, env={**os.environ, "HOSTILE": "2"}
         )
         text = done.stdout + done.stderr
         assert done.returncode == 0, text[-3000:]

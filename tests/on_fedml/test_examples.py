@@ -55,7 +55,7 @@ def test_readme_commands_run(folder: Path, needs: Any, name: str) -> None:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     for words in ENDS[name]:

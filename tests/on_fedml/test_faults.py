@@ -26,7 +26,7 @@ GAME = {
     ],
 }
 # Slow enough to step in, quick enough to wait for.
-SLOW = {"beta": "0.5", "gamma": 30.0, "game": "game.yaml", "heartbeat": 0.5, "server_timeout": 30.0}
+SLOW = {"beta": "0.5", "gamma": 30.0, "game": "game.yaml", "heartbeat": 0.5, "server_timeout": 200.0}
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def book_of(folder: Path) -> Any:
 
 
 def test_a_dead_client_is_absent_and_charged_and_the_run_goes_on(start: Any, config: Any, tmp_path: Path) -> None:
-    incentive = {"beta": "0.5", "gamma": 1000.0, "round_timeout": 3.0, "heartbeat": 0.5, "cost": 0.1}
+    incentive = {"beta": "0.5", "gamma": 1000.0, "round_timeout": 10.0, "heartbeat": 0.5, "cost": 0.1}
     cf = config(tmp_path, "GRPC", "2p-upbred", rounds=300, incentive=incentive)
     server, *clients = (start.rank(tmp_path, cf, rank) for rank in range(4))
     server.says("(train)")
     clients[2].kill()
-    server.says("No answer within 3 s")
+    server.says("No answer within 10 s")
     # Absent in one round is enough to see it; nobody waits for the other 298.
     server.says("absent agent-3")
     with book_of(tmp_path) as book:
@@ -86,7 +86,7 @@ def test_a_killed_server_resumes_without_gap_or_double_entry(start: Any, config:
 
 
 def test_a_restarted_client_joins_the_round_again(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "2p-upbred", rounds=30, incentive={**SLOW, "resume": True, "round_timeout": 60.0})
+    cf = config(folder, "GRPC", "2p-upbred", rounds=30, incentive={**SLOW, "resume": True, "round_timeout": 300.0})
     server, *clients = (start.rank(folder, cf, rank) for rank in range(4))
     server.says("(train) closed")
     clients[0].kill()
@@ -98,13 +98,13 @@ def test_a_restarted_client_joins_the_round_again(start: Any, config: Any, folde
 
 
 def test_clients_of_a_dead_server_end_with_an_error(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "2p-upbred", rounds=500, incentive={**SLOW, "server_timeout": 2.0})
+    cf = config(folder, "GRPC", "2p-upbred", rounds=500, incentive={**SLOW, "server_timeout": 10.0})
     server, *clients = (start.rank(folder, cf, rank) for rank in range(4))
     server.says("(train) closed")
     server.kill()
     for client in clients:
-        assert client.wait(60) == 1
-        assert "the server is not there after 2 s" in client.text()
+        assert client.wait() == 1
+        assert "the server is not there after 10 s" in client.text()
 
 
 def test_an_early_client_waits_without_spinning(start: Any, config: Any, folder: Path) -> None:
@@ -128,7 +128,7 @@ def cpu_seconds(pid: int) -> float:
 def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, config: Any, folder: Path) -> None:
     keys = {agent["name"]: f"secret of {agent['name']} ......" for agent in GAME["agents"]}
     (folder / "keys.json").write_text(json.dumps(keys))
-    incentive = {**SLOW, "keys": "keys.json", "round_timeout": 6.0}
+    incentive = {**SLOW, "keys": "keys.json", "round_timeout": 15.0}
     cf = config(folder, "GRPC", "upbred", rounds=7, incentive=incentive)
     server, *honest = (start.rank(folder, cf, rank) for rank in range(3))
     rogue = start(folder, HERE / "rogue.py", "--agent", "practice", "--rank", 3, log="rogue")
@@ -153,15 +153,15 @@ def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, config: Any
 
 
 def test_too_few_agents_end_the_server_with_their_names(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 2.0, "server_timeout": 2.0})
+    cf = config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 20.0, "server_timeout": 5.0})
     server, client = start.rank(folder, cf, 0), start.rank(folder, cf, 1)
     assert server.wait() == 1
-    assert "1 of 3 agents enrolled within 2 s; missing: clinic, practice" in server.text()
+    assert "1 of 3 agents enrolled within 20 s; missing: clinic, practice" in server.text()
     assert client.wait() == 1
 
 
 def test_each_end_listens_on_its_configured_address_only(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 5.0})
+    cf = config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 15.0})
     server = start.rank(folder, cf, 0)
     server.says("listens on 127.0.0.1")
     port = int((folder / "grpc_ipconfig.csv").read_text().splitlines()[1].rsplit(",", 1)[1])

@@ -19,7 +19,7 @@ def found(start: Any, config: Any, tmp_path_factory: pytest.TempPathFactory) -> 
     cf = config(folder, "sp", "2p-upbred", rounds=2, incentive={"beta": "0.5", "gamma": 500.0, "cost": 0.1})
     (folder / "main.py").write_text((EXAMPLES / "main.py").read_text())
     (folder / "own_classes.py").write_text((HERE / "own_classes.py").read_text())
-    start(folder, folder / "own_classes.py", cf.name, log="own").ends_well(timeout=240)
+    start(folder, folder / "own_classes.py", cf.name, log="own").ends_well(timeout=500)
     return json.loads((folder / "found.json").read_text())
 
 

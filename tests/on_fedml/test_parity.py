@@ -84,8 +84,8 @@ def runs(start: Any, config: Any, needs: Any, tmp_path_factory: pytest.TempPathF
             options = ("--", "--rank", rank, "--role", role)
             side_by_side.append(start(root, SEVERAL, *files[backend], *options, log=f"{backend}-{rank}"))
     for process in side_by_side:
-        process.ends_well(timeout=240)
-    out, _ = mpi.communicate(timeout=240)
+        process.ends_well(timeout=500)
+    out, _ = mpi.communicate(timeout=500)
     assert mpi.returncode == 0, out[-4000:]
     return root
 

@@ -68,10 +68,10 @@ def test_arrays_in_any_memory_order_and_numpy_scalars_travel() -> None:
 
 def test_signed_enrolment() -> None:
     key, other = b"k" * 16, b"o" * 16
-    hello = wire.decode(wire.encode(wire.hello(Enrol("a", 10.0, 5.0), "", key)))
+    hello = wire.decode(wire.encode(wire.hello(Enrol("a", 10.0, 5.0), key)))
     assert wire.hello_is_authentic(hello, key)
     assert not wire.hello_is_authentic(hello, other)
-    richer = wire.Hello(Enrol("a", 1000.0, 5.0), "", hello.signature)
+    richer = wire.Hello(Enrol("a", 1000.0, 5.0), hello.signature)
     assert not wire.hello_is_authentic(richer, key)
 
 
