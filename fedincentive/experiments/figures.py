@@ -86,7 +86,7 @@ def save(figures: dict[str, Figure], directory: Path) -> list[Path]:
         for name, figure in figures.items():
             for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
                 path = directory / f"{name}.{ending}"
-                figure.savefig(path, dpi=130, metadata=metadata)
+                figure.savefig(path, dpi=96, metadata=metadata)
                 files.append(path)
     return files
 

@@ -228,7 +228,7 @@ class WelfareVsTime(Welfare):
                 y = np.mean([[value for _, value in r["result"]["curve"]] for r in mine], axis=0)
                 style = {**figures.STYLES[mechanism], "markevery": max(1, len(x) // 8)}
                 axis.plot(x, y, **style)
-            figures.cut(axis)
+            figures.cut(axis, below=1.2)
             axis.set(xlabel="processor time [s]", title=figures.TITLES.get(panel, panel))
         axes[0, 0].set_ylabel(WELFARE)
         figures.legend_below(figure, axes[0, 0])

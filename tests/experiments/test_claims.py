@@ -1,0 +1,42 @@
+"""The page of results says what the committed results say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fedincentive.experiments import claims, runner
+from fedincentive.experiments.studies import STUDIES
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+
+def test_the_table_on_the_page_is_the_one_computed_from_the_results() -> None:
+    page = (RESULTS / "README.md").read_text()
+    found = re.search(r"<!-- claims -->\n(.*)<!-- /claims -->", page, re.DOTALL)
+    assert found and found.group(1) == claims.table(RESULTS)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_is_there_with_its_figures(name: str) -> None:
+    folder = RESULTS / name
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["results_sha256"] == hashlib.sha256((folder / "results.jsonl").read_bytes()).hexdigest()
+    page = (RESULTS / "README.md").read_text()
+    for figure in folder.glob("*.png"):
+        assert f"({name}/{figure.name})" in page and figure.with_suffix(".svg").exists()
+    assert list(folder.glob("*.png")) and runner.lines(folder / "results.jsonl")
+
+
+def test_no_path_of_a_machine_is_in_the_results() -> None:
+    for path in RESULTS.rglob("*"):
+        if path.suffix in (".json", ".jsonl", ".csv", ".md"):
+            assert not re.search(r"/(tmp|home|root|work|Users)/", path.read_text()), path
+
+
+def test_the_committed_results_are_small() -> None:
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 4_000_000
