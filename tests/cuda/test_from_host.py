@@ -25,19 +25,19 @@ def test_updates_larger_than_the_device(simulated, reduce, on_cpu, same, small_d
 
 
 def test_too_little_memory_says_how_much_is_needed(simulated, reduce):
-    with pytest.raises(simulated.CudaError, match=r"1000 bytes, is too little for 10 clients; allow at least \d+"):
+    with pytest.raises(RuntimeError, match=r"1000 bytes, is too little for 10 clients; allow at least \d+"):
         reduce(simulated, np.zeros((10, 500), np.float32), memory=1000)
 
 
 def test_a_failed_allocation_names_the_error(simulated, reduce, monkeypatch):
     monkeypatch.setenv("FEDINCENTIVE_SHIM_MEMORY", "10")
-    with pytest.raises(simulated.CudaError, match="allocating device memory failed: out of memory"):
+    with pytest.raises(RuntimeError, match="allocating device memory failed: out of memory"):
         reduce(simulated, np.zeros((10, 500), np.float32), trim=1)
 
 
 def test_no_device(simulated, reduce, monkeypatch):
     monkeypatch.setenv("FEDINCENTIVE_SHIM_DEVICES", "0")
-    with pytest.raises(simulated.CudaError, match="looking for CUDA devices failed: no device"):
+    with pytest.raises(RuntimeError, match="looking for CUDA devices failed: no device"):
         reduce(simulated, np.zeros((10, 500), np.float32))
 
 
