@@ -71,7 +71,7 @@ format: .venv/tools/.ready  ## rewrite the sources in the house format
 	find csrc \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format -i
 
 system-deps:  ## compiler, MPI, PostgreSQL and a browser from Debian (root only)
-	@packages="g++ python3-dev binutils openmpi-bin libopenmpi-dev postgresql chromium"
+	@packages="g++ python3-dev binutils openmpi-bin libopenmpi-dev postgresql chromium qemu-user"
 	if ! command -v apt-get >/dev/null; then echo "No apt here. Install by hand what these Debian packages hold: $$packages"; exit 0; fi
 	if [ "$$(id -u)" != 0 ]; then echo "Not root. Run: sudo apt-get install $$packages"; exit 0; fi
 	missing=$$(for p in $$packages; do dpkg -s "$$p" >/dev/null 2>&1 || echo "$$p"; done)
