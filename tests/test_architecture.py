@@ -16,7 +16,7 @@ PACKAGE = Path(fedincentive.__file__).parent
 # A module may import from its own layer's row (only itself) and from the rows below it.
 LAYERS = [
     {"cli", "experiments", "plugins"},
-    {"engine", "plots"},
+    {"engine", "plots", "reports"},
     {"center", "agent"},
     {"mechanisms", "aggregation", "ledger", "adversary"},
     {"game", "payments", "messages"},

@@ -6,9 +6,8 @@ The page is self-contained (figures inside, no scripts, no requests) and reads w
 from __future__ import annotations
 
 import base64
-import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from .. import ledger
 from ..errors import LedgerError, RunError
 from ..ledger import Checkpoint
 from ..ledger.verify import verify
+from ..reports.page import details, pre, table, text
+from ..reports.page import page as shell
 from . import claims, runner
 from .studies import STUDIES, Record
 
@@ -43,29 +44,23 @@ def page(folders: Sequence[Path]) -> str:
     sections = [section(folder, titled=len(folders) > 1) for folder in folders]
     names = [runner.read_manifest(folder)["study"] for folder in folders]
     title = STUDIES[names[0]].title if len(names) == 1 else "Experiments"
-    contents = "".join(f'<li><a href="#{_text(n)}">{_text(STUDIES[n].title)}</a></li>' for n in names)
+    contents = "".join(f'<li><a href="#{text(n)}">{text(STUDIES[n].title)}</a></li>' for n in names)
     toc = f"<nav><ul>{contents}</ul></nav>{_claims(folders[0].parent)}" if len(names) > 1 else ""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{_text(title)} - fedincentive</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
-        f"<body><header><p>fedincentive report</p><h1>{_text(title)}</h1></header>{toc}<main>{''.join(sections)}</main>"
-        "</body></html>\n"
-    )
+    return shell(title, f"{toc}<main>{''.join(sections)}</main>")
 
 
 def section(folder: Path, *, titled: bool) -> str:
     manifest, records = runner.read_manifest(folder), runner.lines(folder / "results.jsonl")
     name = manifest["study"]
     parts = [
-        f'<section id="{_text(name)}">' + (f"<h2>{_text(STUDIES[name].title)}</h2>" if titled else ""),
-        f"<p>{_text(_made(manifest, len(records)))}</p>",
+        f'<section id="{text(name)}">' + (f"<h2>{text(STUDIES[name].title)}</h2>" if titled else ""),
+        f"<p>{text(_made(manifest, len(records)))}</p>",
         *(_figure(path) for path in sorted(folder.glob("*.png"))),
         _results(records),
         _agents(records),
         _ledger(folder, manifest),
-        _details("Settings", _pre(json.dumps(manifest["settings"], indent=1))),
-        _details("Versions and machine", _pre(json.dumps({k: manifest[k] for k in ("versions", "machine")}, indent=1))),
+        details("Settings", pre(json.dumps(manifest["settings"], indent=1))),
+        details("Versions and machine", pre(json.dumps({k: manifest[k] for k in ("versions", "machine")}, indent=1))),
         "</section>",
     ]
     return "".join(parts)
@@ -74,7 +69,7 @@ def section(folder: Path, *, titled: bool) -> str:
 def _claims(root: Path) -> str:
     """Each claim of the paper beside what came out."""
     rows = "".join(
-        f"<tr><td>{_text(o.claim)}</td><td>{_text(o.measured)}</td><td>{_text(o.held)}</td></tr>"
+        f"<tr><td>{text(o.claim)}</td><td>{text(o.measured)}</td><td>{text(o.held)}</td></tr>"
         for o in claims.outcomes(root)
     )
     head = "<tr><th>claim of the paper</th><th>what came out</th><th>held</th></tr>"
@@ -94,7 +89,7 @@ def _figure(path: Path) -> str:
     width = int.from_bytes(raw[16:20], "big")  # of a PNG's header
     style = f"max-width:{width}px;min-width:{width // 2}px"
     image = base64.b64encode(raw).decode()
-    return f'<figure><img alt="{_text(path.stem)}" style="{style}" src="data:image/png;base64,{image}"></figure>'
+    return f'<figure><img alt="{text(path.stem)}" style="{style}" src="data:image/png;base64,{image}"></figure>'
 
 
 def _results(records: Sequence[Record]) -> str:
@@ -113,13 +108,13 @@ def _results(records: Sequence[Record]) -> str:
     for key, group in rows.items():
         case = dict(key)
         means = [[r[v] for r in group if _number(r.get(v))] for v in values]
-        shown = [f"{np.mean(m):.4g}" if m else "" for m in means]
-        body.append([*(case.get(c, "") for c in columns), str(len(group)), *shown])
+        cells = [f"{np.mean(m):.4g}" if m else "" for m in means]
+        body.append([*(case.get(c, "") for c in columns), str(len(group)), *cells])
     if not values:
         return ""
-    table = _table([*columns, "runs", *values], body[:SHOWN], numbers=len(columns))
+    shown = table([*columns, "runs", *values], body[:SHOWN], numbers=len(columns))
     more = f"<p>{len(body) - SHOWN} more rows are in results.csv.</p>" if len(body) > SHOWN else ""
-    return _details("Results (means over runs)", table + more, open_=len(body) <= 12)
+    return details("Results (means over runs)", shown + more, open_=len(body) <= 12)
 
 
 def _agents(records: Sequence[Record]) -> str:
@@ -139,10 +134,10 @@ def _agents(records: Sequence[Record]) -> str:
     total = ["sum", *(f"{sum(agent[c] for agent in agents.values()):,.2f}" for c in columns)]
     chosen = ", ".join(f"{k} {v}" for k, v in record["case"].items())
     return (
-        f"<h3>Contributions and payments</h3><p>One run: {_text(chosen)}. Points, and units of money.</p>"
-        + _table(["agent", *columns], [*body[:SHOWN], total], numbers=1)
+        f"<h3>Contributions and payments</h3><p>One run: {text(chosen)}. Points, and units of money.</p>"
+        + table(["agent", *columns], [*body[:SHOWN], total], numbers=1)
         + "<h3>Certificate</h3>"
-        + _pre(record["result"]["certificate"])
+        + pre(record["result"]["certificate"])
     )
 
 
@@ -155,8 +150,8 @@ def _ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
         [name.removesuffix(".db"), str(head["count"]), head["hash"][:16], _checked(folder / "ledger" / name, head)]
         for name, head in heads.items()
     ]
-    table = _table(["ledger", "entries", "head", "verification"], body, numbers=3)
-    return "<h3>Ledger</h3>" + _details(f"{len(body)} ledgers", table, open_=len(body) <= 6)
+    shown = table(["ledger", "entries", "head", "verification"], body, numbers=3)
+    return "<h3>Ledger</h3>" + details(f"{len(body)} ledgers", shown, open_=len(body) <= 6)
 
 
 def _checked(path: Path, head: Mapping[str, Any]) -> str:
@@ -170,51 +165,5 @@ def _checked(path: Path, head: Mapping[str, Any]) -> str:
     return f"verified: {result.postings} postings recomputed" if result.clean else f"BROKEN: {result.findings[0]}"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """A table that scrolls inside its own box; cells from column `numbers` on are numbers."""
-    head = "".join(f"<th>{_text(title.replace('_', ' '))}</th>" for title in titles)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{' class=n' if k >= numbers else ''}>{_text(cell)}</td>" for k, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _details(title: str, inside: str, *, open_: bool = False) -> str:
-    return f"<details{' open' if open_ else ''}><summary>{_text(title)}</summary>{inside}</details>"
-
-
-def _pre(text: str) -> str:
-    return f'<div class="scroll"><pre>{_text(text)}</pre></div>'
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value))
-
-
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-STYLE = """
-:root{color-scheme:light dark;--line:#8884;--soft:#8881}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:66rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
-header p{margin:0;opacity:.7;letter-spacing:.04em}
-h1{margin:.1rem 0 1rem;font-size:1.6rem;line-height:1.2}
-h2{margin-top:2.5rem;border-bottom:1px solid var(--line);font-size:1.3rem}
-h3{margin:1.5rem 0 .3rem;font-size:1.05rem}
-figure{margin:1rem 0;overflow-x:auto;background:#fff;border-radius:6px}
-img{display:block;width:100%;margin:auto}
-.scroll{overflow-x:auto;max-width:100%}
-table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
-th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
-.words td,.words th{white-space:normal;vertical-align:top}
-tbody tr:nth-child(even){background:var(--soft)}
-td.n{text-align:right}
-details{margin:.8rem 0;border:1px solid var(--line);border-radius:6px;padding:.4rem .8rem}
-summary{cursor:pointer;padding:.3rem 0;font-weight:600}
-pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
-"""

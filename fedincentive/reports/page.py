@@ -1,0 +1,87 @@
+"""The parts of every report: a page without scripts or requests that reads well on a phone, by day and by night."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def page(title: str, body: str) -> str:
+    """The whole file; `body` is markup, made of the parts below."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{text(title)} - fedincentive</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
+        f"<body><header><p>fedincentive report</p><h1>{text(title)}</h1></header>{body}</body></html>\n"
+    )
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: int, *, total: bool = False) -> str:
+    """A table that scrolls in its own box; cells from column `numbers` on are numbers, the last row may be sums."""
+    head = "".join(f"<th{_number(k, numbers)}>{text(title.replace('_', ' '))}</th>" for k, title in enumerate(titles))
+    lines = [
+        "<tr>" + "".join(f"<td{_number(k, numbers)}>{text(cell)}</td>" for k, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    ]
+    foot = f"<tfoot>{lines.pop()}</tfoot>" if total else ""
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>{foot}"
+    return f'<div class="scroll"><table>{inside}</table></div>'
+
+
+def details(title: str, inside: str, *, open_: bool = False) -> str:
+    return f"<details{' open' if open_ else ''}><summary>{text(title)}</summary>{inside}</details>"
+
+
+def pre(words: str) -> str:
+    return f'<div class="scroll"><pre>{text(words)}</pre></div>'
+
+
+def text(value: Any) -> str:
+    """Never markup, whatever an agent or a run is called."""
+    return html.escape(str(value))
+
+
+def _number(column: int, numbers: int) -> str:
+    return " class=n" if column >= numbers else ""
+
+
+STYLE = """
+:root{color-scheme:light dark;--line:#8884;--soft:#8881;--plus:#0072b2;--minus:#d55e00;--good:#00785a;--bad:#b3261e}
+@media (prefers-color-scheme:dark){:root{--plus:#56b4e9;--minus:#e69f00;--good:#4cc9a0;--bad:#ff8a80}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:66rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+header p{margin:0;opacity:.7;letter-spacing:.04em}
+h1{margin:.1rem 0 1rem;font-size:1.6rem;line-height:1.2}
+h2{margin-top:2.5rem;border-bottom:1px solid var(--line);font-size:1.3rem}
+h3{margin:1.5rem 0 .3rem;font-size:1.05rem}
+figure{margin:1rem 0;overflow-x:auto;background:#fff;border-radius:6px}
+img{display:block;width:100%;margin:auto}
+.scroll{overflow-x:auto;max-width:100%}
+table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
+th{vertical-align:bottom}
+.words td,.words th{white-space:normal;vertical-align:top;overflow-wrap:anywhere}
+.words tbody th{min-width:7rem}
+.scroll td:first-child{position:sticky;left:0;max-width:14rem;overflow:hidden;text-overflow:ellipsis;background:Canvas}
+tbody tr:nth-child(even){background:var(--soft)}
+.scroll tbody tr:nth-child(even) td:first-child{background:linear-gradient(var(--soft),var(--soft)),Canvas}
+tfoot td{font-weight:600;border-bottom:0}
+th.n,td.n{text-align:right}
+details{margin:.8rem 0;border:1px solid var(--line);border-radius:6px;padding:.4rem .8rem}
+summary{cursor:pointer;padding:.3rem 0;font-weight:600}
+pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
+.verdict{margin:1rem 0;padding:.7rem 1rem;border:1px solid var(--line);border-left:.4rem solid var(--good)}
+.verdict{border-radius:6px}
+.verdict.bad{border:2px solid var(--bad);border-left-width:.4rem}
+.verdict.bad strong{color:var(--bad)}
+.verdict p,.verdict ul{margin:.2rem 0}
+.small{font-size:.85rem;opacity:.8}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr));gap:.5rem 2rem}
+.chart{max-width:38rem}
+.chart h3{margin:.8rem 0 .2rem}
+.chart svg{display:block;width:100%;overflow:visible;font-size:.8rem;font-variant-numeric:tabular-nums}
+.chart svg text{fill:currentColor}
+.chart svg .line{fill:none;stroke:var(--plus);stroke-width:2;vector-effect:non-scaling-stroke}
+.chart svg .unseen{stroke-dasharray:2 5}
+"""
