@@ -1,0 +1,124 @@
+"""What a ledger, and the manifest beside it, say about a run. Money is whole minor units throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from ..errors import LedgerError
+from ..ledger import Entry, Ledger
+from ..payments import TREASURY
+from .manifest import Manifest, Points
+
+
+@dataclass
+class Round:
+    """All that a round posted; `total` is what its postings sum to."""
+
+    kinds: list[str] = field(default_factory=list)
+    postings: int = 0
+    moved: int = 0
+    total: int = 0
+
+
+@dataclass
+class Figures:
+    """One run, added up entry by entry."""
+
+    run: str
+    minor: int
+    manifest: Manifest
+    received: dict[str, int] = field(default_factory=dict)
+    paid: dict[str, int] = field(default_factory=dict)
+    rounds: dict[int, Round] = field(default_factory=dict)
+    committed: Points = field(default_factory=dict)
+    committed_at: int = 0
+    limits: Points = field(default_factory=dict)
+    deliveries: list[tuple[int, Points]] = field(default_factory=list)
+    values: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    beta: str = ""
+
+    def add(self, entry: Entry) -> None:
+        given, at = entry.inputs, self.rounds.setdefault(entry.round, Round())
+        for account, amount in entry.postings.items():
+            side, size = (self.received, amount) if amount > 0 else (self.paid, -amount)
+            side[account] = side.get(account, 0) + size
+        at.kinds.append(entry.kind)
+        at.postings += len(entry.postings)
+        at.moved += sum(amount for amount in entry.postings.values() if amount > 0)
+        at.total += sum(entry.postings.values())
+        self.beta = str(given.get("beta", self.beta))
+        if entry.kind == "commitment":
+            self.committed, self.committed_at = _points(given, "s"), entry.round
+            self.limits = _points(given, "s_max")
+        elif entry.kind == "tranche":
+            self.deliveries.append((entry.round, _points(given, "delivered")))
+        elif entry.kind == "truthful":
+            self.values.append((entry.round, dict(given["valuations"])))
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        known = {*self.committed, *self.received, *self.paid, *self.manifest.first}
+        return tuple(sorted(known - {TREASURY}))
+
+    def balance(self, account: str) -> int:
+        return self.received.get(account, 0) - self.paid.get(account, 0)
+
+    @property
+    def moved(self) -> int:
+        """What the agents were paid in all entries together."""
+        return sum(self.received.get(agent, 0) for agent in self.agents)
+
+    @property
+    def first(self) -> Points:
+        """What each agent contributed when it enrolled, or else what it committed."""
+        return self.manifest.first or self.committed
+
+    @property
+    def last(self) -> Points:
+        """What each agent contributes at the end, or else what it delivered last; empty where neither is known."""
+        return self.manifest.last or (self.deliveries[-1][1] if self.deliveries else {})
+
+    @cached_property
+    def valuations(self) -> Mapping[str, int]:
+        """What the model is worth to each agent at the end; empty unless every agent has said so."""
+        found = self.values[-1][1] if self.values else self.manifest.valuations
+        return found if self.agents and set(found) >= set(self.agents) else {}
+
+    @cached_property
+    def costs(self) -> dict[str, int]:
+        """What the contributed points cost each agent, by the run's settings; empty where they name no cost."""
+        cost = self.manifest.cost
+        return {agent: round(cost[agent] * self.last[agent] * self.minor) for agent in cost}
+
+    @property
+    def welfare(self) -> int | None:
+        return sum(self.valuations[agent] for agent in self.agents) if self.valuations else None
+
+    @property
+    def net(self) -> int | None:
+        """Welfare less what the data cost."""
+        return None if self.welfare is None or not self.costs else self.welfare - sum(self.costs.values())
+
+
+def read(book: Ledger, entries: int, manifests: Mapping[str, Manifest]) -> list[Figures]:
+    """The figures of every run in the ledger's first `entries`, in the order the runs began."""
+    found: dict[str, Figures] = {}
+    for record in islice(book.entries(), entries):  # a run may be writing more: they are not verified
+        run = record.entry.run
+        if run not in found:
+            found[run] = Figures(run, book.minor, manifests.get(run, Manifest()))
+        try:
+            found[run].add(record.entry)
+        except (TypeError, AttributeError, ValueError, KeyError, ZeroDivisionError) as error:
+            raise LedgerError(f"entry {record.seq}: its inputs do not fit a {record.entry.kind}: {error}.") from error
+    return list(found.values())
+
+
+def _points(given: Mapping[str, Any], name: str) -> Points:
+    scale = given.get("scale", 1)
+    return {agent: Fraction(points, scale) for agent, points in given.get(name, {}).items()}

@@ -1,0 +1,136 @@
+"""`fedincentive report LEDGER...`: what a run came to, for those who pay and are paid.
+
+Every ledger is checked first. One that does not verify is named at the top, and no figure is taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import ledger
+from ..errors import LedgerError
+from ..ledger import Ledger
+from ..ledger.verify import Verification, verify
+from ..payments import TREASURY
+from . import charts, figures, manifest
+from .charts import Bar
+from .figures import Figures
+from .page import page, pre, table, text
+from .section import section
+from .words import NOTHING, count, money, name, points, share
+
+PROBLEMS = 20  # findings on the page; `fedincentive ledger verify` lists them all
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A ledger: what checking it found, and its runs if it is clean."""
+
+    address: str
+    result: Verification | None
+    problems: tuple[str, ...]
+    runs: tuple[Figures, ...] = ()
+
+
+def write(targets: Sequence[str], out: str | Path) -> list[Checked]:
+    """Write the page about these ledgers; returns what was found in each, in the same order."""
+    found = [check(target) for target in targets]
+    Path(out).write_text(render(found), encoding="utf-8")
+    return found
+
+
+def check(target: str) -> Checked:
+    """Verify a ledger against its own chain, its rules, and the heads that its runs saw."""
+    try:
+        book = ledger.read(target)
+    except LedgerError as error:
+        return Checked(target.rpartition("@")[2], None, (str(error),))
+    with book:
+        found = manifest.beside(target, _runs(book))
+        seen = [checkpoint for one in found.values() for checkpoint in one.checkpoints]
+        result = verify(book, recompute=True, checkpoints=seen)
+        if not result.clean:
+            return Checked(book.address, result, tuple(map(str, result.findings)))
+        try:
+            return Checked(book.address, result, (), tuple(figures.read(book, result.head.count, found)))
+        except LedgerError as error:
+            return Checked(book.address, result, (str(error),))
+
+
+def _runs(book: Ledger) -> set[str]:
+    try:
+        return {row.run for row in book.rows()}
+    except LedgerError:
+        return set()  # `verify` says what is wrong with it
+
+
+def render(found: Sequence[Checked]) -> str:
+    runs = [run for one in found for run in one.runs]
+    alone = len(runs) == len(found) == 1
+    sections = [_broken(one) if one.problems else _sections(one, titled=not alone) for one in found]
+    title = name(runs[0]) if alone else "Contributions and payments"
+    return page(title, f"{_verdict(found)}<main>{_comparison(runs)}{''.join(sections)}</main>")
+
+
+def _verdict(found: Sequence[Checked]) -> str:
+    broken = [one for one in found if one.problems]
+    if broken:
+        names = "".join(f"<li>{text(one.address)}: {text(one.problems[0])}</li>" for one in broken)
+        return (
+            f'<div class="verdict bad" role="alert"><p><strong>{len(broken)} of {count(len(found), "ledger")} '
+            f"{'does' if len(broken) == 1 else 'do'} NOT verify.</strong> Pay nobody by "
+            f"{'it' if len(broken) == 1 else 'them'} before this is explained:</p><ul>{names}</ul></div>"
+        )
+    results = [one.result for one in found if one.result]
+    entries, postings = sum(r.head.count for r in results), sum(r.postings for r in results)
+    return (
+        f'<div class="verdict"><p><strong>{count(len(found), "ledger")} verified.</strong> '
+        f"{count(entries, 'entry', 'entries')}, {count(postings, 'posting')}: the chain of hashes is whole, every "
+        "amount was derived again from its inputs, and every round sums to exactly zero.</p></div>"
+    )
+
+
+def _comparison(runs: Sequence[Figures]) -> str:
+    """The runs beside each other: what each mechanism achieved."""
+    if len(runs) < 2:
+        return ""
+    titles = ["run", "contributed", "share", "welfare", "cost of data", "net", "paid to agents", "treasury"]
+    rows = [
+        [
+            name(run),
+            points(sum(run.last.values())) if run.last else NOTHING,
+            share(run),
+            money(run.welfare, run),
+            money(sum(run.costs.values()) if run.costs else None, run),
+            money(run.net, run),
+            money(run.moved, run),
+            money(run.balance(TREASURY), run),
+        ]
+        for run in runs
+    ]
+    nets = [Bar(name(run), run.net / run.minor, money(run.net, run)) for run in runs if run.net is not None]
+    chart = charts.bars("Net welfare", nets) if len(nets) == len(runs) else ""
+    return (
+        "<h2>Side by side</h2>"
+        + table(titles, rows, numbers=1)
+        + '<p class="small">Welfare: what the final model is worth to all agents together, as they say. Net: welfare '
+        "less what the contributed data cost them. Payments only move money and change neither.</p>" + chart
+    )
+
+
+def _sections(one: Checked, *, titled: bool) -> str:
+    if one.result is None:
+        return ""
+    return "".join(section(run, one.address, one.result, titled=titled) for run in one.runs)
+
+
+def _broken(one: Checked) -> str:
+    shown = "\n".join(one.problems[:PROBLEMS])
+    more = f"<p>{len(one.problems) - PROBLEMS} more.</p>" if len(one.problems) > PROBLEMS else ""
+    head = f"<p>Head {text(one.result.head)}</p>" if one.result else ""
+    return (
+        f"<section><h2>{text(one.address)}</h2><p><strong>Does not verify.</strong> No figure is shown from it.</p>"
+        f"{head}{pre(shown)}{more}</section>"
+    )
