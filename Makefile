@@ -52,7 +52,7 @@ test-cuda: .venv/core/.installed  ## the CUDA kernels' own source, run on the CP
 test-flower: .venv/flower/.installed  ## the Flower plugin in simulation and deployment
 	$(call PYTEST,flower) tests/on_flower
 
-demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: a ledger, a table, a picture
+demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a table, a picture, a report
 	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output
 
 bench: .venv/core/.installed  ## ratios against a plain mean and every peer, measured in one run

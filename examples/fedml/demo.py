@@ -3,8 +3,8 @@
     python demo.py --out demo-output
 
 Runs `fedavg-strategic` (nobody is paid), `upbred` (nobody is paid, contributions move while training) and `2p-upbred`
-(those who give less pay those who give more), each in its own ledger; then checks the ledgers and draws a picture.
-Nothing is downloaded.
+(those who give less pay those who give more), each in its own ledger; then checks the ledgers, draws a picture and
+writes a report. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import yaml
 from tqdm import tqdm
 
 AGENTS, ROUNDS, PHASE_ONE = 10, 25, 60
+PROGRAM = Path(sys.executable).parent / "fedincentive"
 MECHANISMS = ("fedavg-strategic", "upbred", "2p-upbred")
 INCENTIVE = {
     "beta": "0.15",
@@ -56,7 +57,7 @@ class Result:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("demo-output"), help="where ledgers, logs and the picture go")
+    parser.add_argument("--out", type=Path, default=Path("demo-output"), help="where all that it makes goes")
     out = parser.parse_args().out.resolve()
     for old in ("runs", "configs"):
         shutil.rmtree(out / old, ignore_errors=True)
@@ -71,6 +72,7 @@ def main() -> None:
     table(results)
     verify(results)
     print(f"\nPicture: {draw(results, out / 'demo.png')}")
+    print(f"Report:  {report(results, out / 'report.html')}")
     print(f"Done in {time.monotonic() - begun:.0f} s.")
 
 
@@ -174,14 +176,21 @@ def table(results: list[Result]) -> None:
 
 def verify(results: list[Result]) -> None:
     print("\nThe ledgers, checked from outside (every amount derived again from its inputs):")
-    program = Path(sys.executable).parent / "fedincentive"
     for result in results:
         done = subprocess.run(
-            [program, "ledger", "verify", result.ledger, "--recompute"], capture_output=True, text=True
+            [PROGRAM, "ledger", "verify", result.ledger, "--recompute"], capture_output=True, text=True
         )
         print(f"  {result.mechanism:<17} {(done.stdout or done.stderr).strip()}")
         if done.returncode != 0:
             raise SystemExit(1)
+
+
+def report(results: list[Result], path: Path) -> Path:
+    """The run as one HTML page, from the ledgers."""
+    command = [PROGRAM, "report", "--out", path, *(result.ledger for result in results)]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
+        raise SystemExit(1)
+    return path
 
 
 def draw(results: list[Result], path: Path) -> Path:
