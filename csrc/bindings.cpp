@@ -64,9 +64,8 @@ class Arrays {
 };
 
 py::tuple reduce_arrays(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs,
-                        int64_t clients, const std::vector<Strided>& strided, int dtype, bool wide_output,
-                        int64_t trim, std::vector<double> weights, double divisor, int64_t threads,
-                        const std::string& isa) {
+                        int64_t clients, const std::vector<Strided>& strided, int dtype, bool wide_output, int64_t trim,
+                        std::vector<double> weights, double divisor, int64_t threads, const std::string& isa) {
   const Arrays arrays(addresses, sizes, clients, strided);
   const py::buffer_info output_info = outputs.request();
   if (output_info.size != arrays.segments()) throw std::invalid_argument("one output per segment is needed");
@@ -119,7 +118,7 @@ void plain_mean(const py::buffer& addresses, int64_t size, int64_t output, int64
   const auto* pointers = reinterpret_cast<const void* const*>(integers(info));
   const Kernels& kernels = kernels_of(isa);
   const py::gil_scoped_release release;
-  const int64_t length = std::max<int64_t>(1024, (int64_t{1} << 20) / std::max<int64_t>(info.size, 1) / 64 * 64);
+  const int64_t length = std::max<int64_t>(1, (int64_t{1} << 20) / std::max<int64_t>(info.size, 1) / 4096) * 4096;
   run_parallel((size + length - 1) / length, threads, [&](int64_t, int64_t item) {
     kernels.plain_mean(pointers, info.size, item * length, std::min(size, (item + 1) * length),
                        reinterpret_cast<float*>(output));
@@ -152,7 +151,7 @@ py::dict plan(int64_t n, int64_t k) {
   result["comparators"] = plan->comparators;
   result["steps"] = steps;
   result["pairs"] = pairs;
-  result["kept"] = plan->kept;
+  result["wires_of"] = plan->wires_of;
   result["lowest"] = plan->lowest;
   result["highest"] = plan->highest;
   return result;

@@ -33,7 +33,7 @@ FEDINCENTIVE_HOST_DEVICE inline float widen_float16(uint16_t h) {
   uint32_t bits = (h & 0x7fffu) << 13;
   const uint32_t exponent = bits & exponent_mask;
   bits += (127u - 15u) << 23;
-  if (exponent == exponent_mask) bits += (128u - 16u) << 23;  // infinity and NaN
+  if (exponent == exponent_mask) bits += (128u - 16u) << 23;                              // infinity and NaN
   if (exponent == 0) bits = bits_of(float_of(bits + (1u << 23)) - float_of(113u << 23));  // subnormal
   return float_of(bits | (static_cast<uint32_t>(h & 0x8000u) << 16));
 }

@@ -9,13 +9,11 @@
 namespace fedincentive {
 namespace {
 
-constexpr int64_t kOwnWires = 64;
-
 using Wires = std::vector<uint32_t>;
 
 struct Operation {
-  enum Kind { load, compare, keep } kind;
-  uint32_t a, b;      // load: first client, count; compare: low wire, high wire; keep: wire
+  enum Kind { load, compare, displace, keep } kind;
+  uint32_t a, b;      // load: first client, count; compare: low wire, high wire; displace: list, side; keep: wire
   uint32_t wire = 0;  // load: the first wire
 };
 
@@ -25,15 +23,13 @@ class Builder {
 
   // Leaf after leaf of clients is sorted; the k smallest and k largest seen so far are kept sorted aside, and what
   // cannot be among them any more goes to the sum at once. So few wires are alive at a time, however many clients.
-  // Few clients fit in the first-level cache anyway: they keep a wire each, and one step at the end adds them up.
   void build() {
     Wires low, high;
-    const bool reuse = n_ > kOwnWires;
     const int64_t first = leaf_size(0);
     uint32_t client = 0;
     for (int64_t leaf = 0; leaf < leaves_; ++leaf) {
       const uint32_t size = static_cast<uint32_t>(leaf_size(leaf));
-      const Wires sorted = sort(client, size, !reuse ? client : leaf == 0 ? 0 : static_cast<uint32_t>(first));
+      const Wires sorted = sort(client, size, leaf == 0 ? 0 : static_cast<uint32_t>(first));
       client += size;
       const Wires leaf_low(sorted.begin(), sorted.begin() + k_), leaf_high(sorted.end() - k_, sorted.end());
       keep(Wires(sorted.begin() + k_, sorted.end() - k_));
@@ -44,11 +40,7 @@ class Builder {
       }
       displace(low, leaf_low, high, leaf_high, leaf + 1 < leaves_);
     }
-    wires_ = !reuse || leaves_ == 1 ? n_ : first + leaf_size(1);
-    if (!reuse) {
-      std::stable_partition(operations_.begin(), operations_.end(),
-                            [](const Operation& op) { return op.kind != Operation::keep; });
-    }
+    wires_ = leaves_ == 1 ? n_ : first + leaf_size(1);
     low_ = low;
     high_ = high;
     prune();
@@ -59,16 +51,18 @@ class Builder {
     for (const Operation& op : operations_) {
       if (op.kind == Operation::compare) ++total;
       if (op.kind == Operation::load) total += kBlockComparators[op.b];
+      if (op.kind == Operation::displace) total += displace_comparators();
     }
     return total;
   }
 
-  // Measured on AVX2: a comparator in registers while loading, one that goes through the cache, a step's overhead.
+  // Measured on AVX2: a comparator in registers counts 1, one that goes through the cache 2, a step's overhead 6.
   int64_t cost() const {
     int64_t total = 0;
     for (const Operation& op : operations_) {
       if (op.kind == Operation::compare) total += 2;
       if (op.kind == Operation::load) total += kBlockComparators[op.b] + 6;
+      if (op.kind == Operation::displace) total += displace_comparators() + 6;
     }
     return total;
   }
@@ -126,8 +120,14 @@ class Builder {
   }
 
   // Of two sorted lists of k, min(x_i, y_{k-1-i}) are the k smallest; the maxima leave for the sum. The minima rise and
-  // then fall, which a bitonic merge sorts again (only needed if another leaf follows). The same mirrored for the largest.
+  // then fall, which a bitonic merge sorts again (only needed if another leaf follows). The same mirrored for the
+  // largest.
   void displace(const Wires& low, const Wires& leaf_low, const Wires& high, const Wires& leaf_high, bool more) {
+    if (kMinDisplaced <= k_ && k_ <= kMaxDisplaced) {
+      displace_in_registers(low, leaf_low, 0);
+      displace_in_registers(high, leaf_high, 1);
+      return;
+    }
     for (int64_t i = 0; i < k_; ++i) compare(low[i], leaf_low[k_ - 1 - i]);
     if (more) sort_bitonic(low, true);
     keep(leaf_low);
@@ -136,20 +136,18 @@ class Builder {
     keep(leaf_high);
   }
 
+  // One step does it all while the list is in registers, and adds what is displaced to the sum.
+  void displace_in_registers(const Wires& list, const Wires& leaf, uint32_t highest) {
+    operations_.push_back({Operation::displace, static_cast<uint32_t>(lists_.size()), highest});
+    lists_.push_back({list, leaf});
+  }
+
+  int64_t displace_comparators() const { return k_ + bitonic_comparators(k_); }
+
   // Sorts a bitonic sequence of any length as if padded to a power of two: in front with -inf where it rises first,
   // behind with +inf where it falls first, so that comparators with padding never swap and are left out.
   void sort_bitonic(const Wires& wires, bool pad_front) {
-    const int64_t n = static_cast<int64_t>(wires.size());
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    const int64_t shift = pad_front ? power - n : 0;
-    for (int64_t distance = power / 2; distance > 0; distance /= 2) {
-      for (int64_t i = 0; i < power; ++i) {
-        if (i & distance) continue;
-        const int64_t a = i - shift, b = i + distance - shift;
-        if (a >= 0 && b < n) compare(wires[a], wires[b]);
-      }
-    }
+    for_bitonic(static_cast<int>(wires.size()), pad_front, [&](int a, int b) { compare(wires[a], wires[b]); });
   }
 
   // Walks backward and drops comparators whose two results end up in the same set (both trimmed on one side, or both
@@ -163,6 +161,10 @@ class Builder {
     std::vector<Operation> live;
     for (auto op = operations_.rbegin(); op != operations_.rend(); ++op) {
       if (op->kind == Operation::keep) fate[op->a] = kept;
+      if (op->kind == Operation::displace) {
+        for (const Wires& wires : {lists_[op->a].first, lists_[op->a].second})
+          for (uint32_t wire : wires) fate[wire] = ++distinct;
+      }
       if (op->kind == Operation::compare) {
         if (fate[op->a] < 0 && fate[op->a] == fate[op->b]) continue;
         fate[op->a] = ++distinct;
@@ -176,6 +178,7 @@ class Builder {
   int64_t n_, k_, leaves_, wires_ = 0;
   Wires low_, high_;
   std::vector<Operation> operations_;
+  std::vector<std::pair<Wires, Wires>> lists_;
 };
 
 Plan Builder::plan() const {
@@ -191,15 +194,26 @@ Plan Builder::plan() const {
       plan.steps.push_back({kind, static_cast<uint32_t>(position), 0, 0});
     ++plan.steps.back().count;
   };
+  const auto list = [&](const Wires& wires) { plan.wires_of.insert(plan.wires_of.end(), wires.begin(), wires.end()); };
   for (const Operation& op : operations_) {
-    if (op.kind == Operation::load) {
-      plan.steps.push_back({StepKind::load, op.a, op.b, op.wire});
-    } else if (op.kind == Operation::compare) {
-      extend(StepKind::compare, plan.pairs.size());
-      plan.pairs.push_back({op.a, op.b});
-    } else {
-      extend(StepKind::keep, plan.kept.size());
-      plan.kept.push_back(op.a);
+    switch (op.kind) {
+      case Operation::load:
+        plan.steps.push_back({StepKind::load, op.a, op.b, op.wire});
+        break;
+      case Operation::compare:
+        extend(StepKind::compare, plan.pairs.size());
+        plan.pairs.push_back({op.a, op.b});
+        break;
+      case Operation::displace:
+        plan.steps.push_back(
+            {StepKind::displace, static_cast<uint32_t>(plan.wires_of.size()), static_cast<uint32_t>(k_), op.b});
+        list(lists_[op.a].first);
+        list(lists_[op.a].second);
+        break;
+      case Operation::keep:
+        extend(StepKind::keep, plan.wires_of.size());
+        list({op.a});
+        break;
     }
   }
   return plan;
@@ -207,7 +221,8 @@ Plan Builder::plan() const {
 
 Plan best_plan(int64_t n, int64_t k) {
   const int64_t most = n / (2 * k);  // below 2k clients a leaf's smallest and largest would overlap
-  std::vector<int64_t> candidates{1, 2, 3, 4, 5, n / 16, (n + 15) / 16, n / 8, (n + 7) / 8, most / 2, most};
+  std::vector<int64_t> candidates{1,     2,           3,        4,   5, n / 16, (n + 15) / 16, n / 32, (n + 31) / 32,
+                                  n / 8, (n + 7) / 8, most / 2, most};
   std::sort(candidates.begin(), candidates.end());
   candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
   std::unique_ptr<Builder> best;
@@ -223,7 +238,7 @@ Plan best_plan(int64_t n, int64_t k) {
 }  // namespace
 
 PlanView Plan::view() const {
-  return {steps.data(), pairs.data(), quads.data(), kept.data(), static_cast<int64_t>(steps.size()), wires};
+  return {steps.data(), pairs.data(), wires_of.data(), static_cast<int64_t>(steps.size()), wires};
 }
 
 std::shared_ptr<const Plan> plan_for(int64_t n, int64_t k) {

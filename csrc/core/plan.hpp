@@ -17,8 +17,7 @@ struct Plan {
   int64_t comparators = 0;  // those inside load steps included
   std::vector<Step> steps;
   std::vector<Pair> pairs;
-  std::vector<Quad> quads;
-  std::vector<uint32_t> kept;
+  std::vector<uint32_t> wires_of;         // of displace and keep steps
   std::vector<uint32_t> lowest, highest;  // where the trimmed values end up (for proofs)
 
   PlanView view() const;

@@ -29,31 +29,34 @@ struct Segment {
   void* out;
 };
 
-// One step of a plan (see plan.hpp). `begin` and `count` address clients (load), quads, pairs or kept wires.
-enum class StepKind : uint32_t { load, compare, quad, keep };
+// One step of a plan (see plan.hpp):
+//   load      clients begin.. (count of them) sorted into the wires from `wire` on
+//   compare   pairs[begin..], one exchange each
+//   displace  wires_of[begin..] hold `count` wires of a sorted list and `count` of another, of which the first keeps
+//   the
+//             smallest (`wire` 0) or largest (1), in order, and the others are added to the sum
+//   keep      wires_of[begin..] are added to the sum
+enum class StepKind : uint32_t { load, compare, displace, keep };
 struct Step {
   StepKind kind;
   uint32_t begin;
   uint32_t count;
-  uint32_t wire;  // load: the first wire to fill; quad: which pattern
+  uint32_t wire;
 };
 struct Pair {
   uint32_t low, high;  // the smaller value goes to `low`
 };
-struct Quad {
-  uint32_t wire[4];
-};
 struct PlanView {
   const Step* steps;
   const Pair* pairs;
-  const Quad* quads;
-  const uint32_t* kept;
+  const uint32_t* wires_of;
   int64_t step_count;
   int64_t wires;
 };
 
 // Everything a tile kernel needs. `examine` decides a coordinate whose plain result is not finite.
 struct TileJob {
+  Dtype dtype;
   Segment segment;
   PlanView plan;
   int64_t clients;
@@ -67,13 +70,18 @@ struct TileJob {
 };
 
 // Bytes of scratch a tile kernel may use for a plan with this many wires.
+constexpr int kTileBytes = 512;  // of each client at a time, where values are sorted
+constexpr int kSpan = 2048;      // values of a client read at a time where nothing is sorted
+constexpr int kGroup = 4;        // clients added up at a time there
+
 int64_t scratch_bytes(int64_t wires);
 
 // The kernels of one instruction set.
 struct Kernels {
   const char* name;
-  void (*reduce[4])(const TileJob& job, int64_t begin, int64_t end);  // by Dtype
-  void (*widen[4])(const void* from, double* to, int64_t count);
+  void (*reduce_singles)(const TileJob& job, int64_t begin, int64_t end);  // float32, float16, bfloat16
+  void (*reduce_wides)(const TileJob& job, int64_t begin, int64_t end);    // float64
+  void (*widen)(Dtype dtype, const void* from, double* to, int64_t count);
   // out[j] = sum over t of (one[t] - others[j * stride + t])^2 for j < count, in one fixed order of additions
   void (*squared_distances)(const double* one, const double* others, int64_t stride, int64_t count, int64_t length,
                             double* out);

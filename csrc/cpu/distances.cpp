@@ -20,7 +20,7 @@ void widen_row(const Kernels& kernels, const Source& source, int64_t begin, int6
     gather(source.pointer, *source.layout, size, begin, count, staging);
     from = staging;
   }
-  kernels.widen[static_cast<int>(source.dtype)](from, row, count);
+  kernels.widen(source.dtype, from, row, count);
   std::fill(row + count, row + padded, 0.0);
 }
 
@@ -56,9 +56,8 @@ std::vector<double> squared_distances(const std::vector<Cloud>& clouds, bool to_
   for (const Cloud& cloud : clouds) values += cloud.size * n;
   const int64_t tasks = std::max<int64_t>(1, std::min(threads, values >> 17));
   std::vector<double> out(static_cast<size_t>(to_last ? std::max<int64_t>(n - 1, 0) : n * n), 0.0);
-  run_parallel(tasks, tasks, [&](int64_t, int64_t task) {
-    fill_rows(kernels, clouds, n, to_last, task, tasks, out.data());
-  });
+  run_parallel(tasks, tasks,
+               [&](int64_t, int64_t task) { fill_rows(kernels, clouds, n, to_last, task, tasks, out.data()); });
   if (!to_last)
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = i + 1; j < n; ++j) out[j * n + i] = out[i * n + j];

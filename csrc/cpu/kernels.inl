@@ -21,25 +21,18 @@ namespace {
 
 #include "vectors.inl"
 
-constexpr int kTileBytes = 256;
-constexpr int kSpan = 512;  // values of a client read at a time where nothing is sorted
-constexpr int kGroup = 4;   // clients added up at a time there
-
-template <class E>
-constexpr int kLanes = kVector / sizeof(typename E::Lane);
-template <class E>
-constexpr int kTile = kTileBytes / sizeof(typename E::Lane);
+constexpr int kStreamBytes = 256;  // and where few clients' values stay in registers
 
 // NaN becomes +infinity: the comparison is false for it. It sorts as the largest; kept ones are examined one by one.
 template <class E>
-inline typename E::Vector read_ordered(const typename E::Item* from) {
+FEDINCENTIVE_INLINE typename E::Vector read_ordered(const typename E::Lane* from) {
   const typename E::Vector infinity = typename E::Vector{} + static_cast<typename E::Lane>(__builtin_inf());
-  return smaller(E::read(from), infinity);
+  return smaller(load<typename E::Vector>(from), infinity);
 }
 
 // sums[0..lanes) += factor * values
 template <class V>
-inline void add_lanes(double* sums, V values, double factor) {
+FEDINCENTIVE_INLINE void add_lanes(double* sums, V values, double factor) {
   for (int part = 0; part < static_cast<int>(sizeof(float)) * 2 / static_cast<int>(sizeof(values[0])); ++part) {
     double* to = sums + part * (kVector / 8);
     store(to, load<Doubles>(to) + widen_part(values, part) * factor);
@@ -48,7 +41,8 @@ inline void add_lanes(double* sums, V values, double factor) {
 
 // The pieces of scratch memory; scratch_bytes() of reduce.cpp counts them. All are aligned to 64 bytes.
 struct Scratch {
-  unsigned char* staging;  // rows for tails and strided clients: kGroup of kSpan values, or kMaxBlock of a tile
+  unsigned char* staging;  // rows for what cannot be read in place: kGroup of kSpan values, or kMaxBlock of a tile
+  unsigned char* halves;   // kSpan of them, before they are widened
   double* sums;            // kSpan
   double* weights;         // kSpan
   unsigned char *low, *high, *counts;  // rows of a tile: 1, 1, 5
@@ -58,7 +52,8 @@ struct Scratch {
 inline Scratch divide(const TileJob& job) {
   Scratch scratch;
   scratch.staging = job.scratch;
-  scratch.sums = reinterpret_cast<double*>(scratch.staging + kGroup * kSpan * 8);
+  scratch.halves = scratch.staging + kGroup * kSpan * 8;
+  scratch.sums = reinterpret_cast<double*>(scratch.halves + kSpan * 2);
   scratch.weights = scratch.sums + kSpan;
   scratch.low = reinterpret_cast<unsigned char*>(scratch.weights + kSpan);
   scratch.high = scratch.low + kTileBytes;
@@ -67,28 +62,54 @@ inline Scratch divide(const TileJob& job) {
   return scratch;
 }
 
-// Where `count` values of a client from `begin` on can be read as if they were `full`.
-template <class E>
-inline const typename E::Item* source(const TileJob& job, const Scratch& scratch, int64_t client, int64_t begin,
-                                      int64_t count, int64_t full, int slot) {
-  using Item = typename E::Item;
-  const Item* base = static_cast<const Item*>(job.segment.pointers[client]);
-  const Layout* layout = job.segment.layouts ? job.segment.layouts[client] : nullptr;
-  if (!layout && count == full) return base + begin;
-  Item* to = reinterpret_cast<Item*>(scratch.staging) + slot * full;
-  if (layout)
-    gather(base, *layout, sizeof(Item), begin, count, to);
+// Halves become floats, as many as a whole number of vectors covers: `from` and `to` have room for `full` of them.
+inline void widen_halves(Dtype dtype, const uint16_t* from, float* to, int64_t full) {
+  constexpr int lanes = kVector / 4;
+  if (dtype == Dtype::float16)
+    for (int64_t t = 0; t < full; t += lanes) store(to + t, widen_float16s(from + t));
   else
-    std::memcpy(static_cast<void*>(to), base + begin, static_cast<size_t>(count) * sizeof(Item));
-  std::memset(static_cast<void*>(to + count), 0, static_cast<size_t>(full - count) * sizeof(Item));
+    for (int64_t t = 0; t < full; t += lanes) store(to + t, widen_bfloat16s(from + t));
+}
+
+// Where `count` values of a client from `begin` on can be read as `full` lanes: in place, or copied to a slot of
+// staging memory if they are strided, halves, or fewer than a tile.
+template <class E>
+const typename E::Lane* source(const TileJob& job, const Scratch& scratch, int64_t client, int64_t begin, int64_t count,
+                               int64_t full, int slot) {
+  const int64_t item = item_size(job.dtype);
+  const auto* base = static_cast<const unsigned char*>(job.segment.pointers[client]);
+  const Layout* layout = job.segment.layouts ? job.segment.layouts[client] : nullptr;
+  const bool whole = !layout && count == full;
+  if (whole && item == sizeof(typename E::Lane)) return reinterpret_cast<const typename E::Lane*>(base + begin * item);
+  auto* to = reinterpret_cast<typename E::Lane*>(scratch.staging) + slot * full;
+  unsigned char* copy = item == sizeof(typename E::Lane) ? reinterpret_cast<unsigned char*>(to) : scratch.halves;
+  if (layout)
+    gather(base, *layout, item, begin, count, copy);
+  else if (!whole)
+    std::memcpy(copy, base + begin * item, static_cast<size_t>(count * item));
+  if (!whole) std::memset(copy + count * item, 0, static_cast<size_t>((full - count) * item));
+  if constexpr (sizeof(typename E::Lane) == 4) {
+    const unsigned char* halves = whole ? base + begin * item : copy;
+    if (item == 2) widen_halves(job.dtype, reinterpret_cast<const uint16_t*>(halves), to, full);
+  }
   return to;
 }
 
+// With every line that is read, the one a tile further on is asked for, so that memory is busy while values are
+// compared. (Asking for a whole tile at once, or for the next block of clients, was measured to be slower than not
+// asking.)
+template <class E>
+FEDINCENTIVE_INLINE void read_ahead(const typename E::Lane* const* from, int count, int t) {
+  if (t * sizeof(typename E::Lane) % 64 != 0) return;
+  for (int i = 0; i < count; ++i) __builtin_prefetch(from[i] + t + kTile<E>);
+}
+
 template <class E, int N>
-void load_sorted(const typename E::Item* const* from, typename E::Lane* to) {
+void load_sorted(const typename E::Lane* const* from, typename E::Lane* to) {
   using Vector = typename E::Vector;
   using Network = SortingNetwork<N>;
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    read_ahead<E>(from, N, t);
     Vector values[N];
     for (int i = 0; i < N; ++i) values[i] = read_ordered<E>(from[i] + t);
 #pragma GCC unroll 64
@@ -99,15 +120,22 @@ void load_sorted(const typename E::Item* const* from, typename E::Lane* to) {
 
 template <class E>
 void load_block(const TileJob& job, const Scratch& scratch, const Step& step, int64_t begin, int64_t count) {
-  using Loader = void (*)(const typename E::Item* const*, typename E::Lane*);
-  static constexpr Loader loaders[] = {load_sorted<E, 1>, load_sorted<E, 2>, load_sorted<E, 3>, load_sorted<E, 4>,
-                                       load_sorted<E, 5>, load_sorted<E, 6>, load_sorted<E, 7>, load_sorted<E, 8>,
-load_sorted<E, 9>, load_sorted<E, 10>, load_sorted<E, 11>, load_sorted<E, 12>,
-load_sorted<E, 13>, load_sorted<E, 14>, load_sorted<E, 15>, load_sorted<E, 16>};
-  const typename E::Item* from[kMaxBlock];
+  using Loader = void (*)(const typename E::Lane* const*, typename E::Lane*);
+  static constexpr Loader loaders[] = {load_sorted<E, 1>,  load_sorted<E, 2>,  load_sorted<E, 3>,  load_sorted<E, 4>,
+                                       load_sorted<E, 5>,  load_sorted<E, 6>,  load_sorted<E, 7>,  load_sorted<E, 8>,
+                                       load_sorted<E, 9>,  load_sorted<E, 10>, load_sorted<E, 11>, load_sorted<E, 12>,
+                                       load_sorted<E, 13>, load_sorted<E, 14>, load_sorted<E, 15>, load_sorted<E, 16>};
+  const typename E::Lane* from[kMaxBlock];
   for (uint32_t i = 0; i < step.count; ++i)
     from[i] = source<E>(job, scratch, step.begin + i, begin, count, kTile<E>, static_cast<int>(i));
   loaders[step.count - 1](from, reinterpret_cast<typename E::Lane*>(scratch.wires) + step.wire * kTile<E>);
+}
+
+template <int N, bool PadFront, class V>
+FEDINCENTIVE_INLINE void sort_bitonic(V* values) {
+  using Network = BitonicNetwork<N, PadFront>;
+#pragma GCC unroll 64
+  for (int c = 0; c < Network::count; ++c) exchange(values[Network::pairs.at[c][0]], values[Network::pairs.at[c][1]]);
 }
 
 template <class E>
@@ -126,18 +154,46 @@ void compare_pairs(typename E::Lane* wires, const Pair* pairs, uint32_t count) {
   }
 }
 
-// Eight running sums stay in registers while all kept wires pass by.
+// Widening to float64 costs more than comparing, so four values are added in their own precision first: two roundings
+// per value, however many clients there are. (An overflow there is not finite and is examined.)
+template <class V>
+FEDINCENTIVE_INLINE V sum_of_four(V a, V b, V c, V d) {
+  return (a + b) + (c + d);
+}
+
+template <class V>
+FEDINCENTIVE_INLINE Doubles add_values(Doubles total, const V* values, int count, int part) {
+  int i = 0;
+  for (; i + 4 <= count; i += 4)
+    total += widen_part(sum_of_four(values[i], values[i + 1], values[i + 2], values[i + 3]), part);
+  if (i + 2 <= count) {
+    total += widen_part(values[i] + values[i + 1], part);
+    i += 2;
+  }
+  if (i < count) total += widen_part(values[i], part);
+  return total;
+}
+
+// Running sums stay in registers while all kept wires pass by.
 template <class E>
 void add_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t count, double* sums) {
-  constexpr int lanes = kVector / 8, block = kTile<E> < 8 * lanes ? kTile<E> : 8 * lanes;
-  for (int t = 0; t < kTile<E>; t += block) {
-    Doubles totals[block / lanes];
-    for (int v = 0; v < block / lanes; ++v) totals[v] = load<Doubles>(sums + t + v * lanes);
-    for (uint32_t w = 0; w < count; ++w) {
-      const typename E::Lane* from = wires + kept[w] * kTile<E> + t;
-      for (int v = 0; v < block / lanes; ++v) totals[v] += load_wide(from + v * lanes);
+  using Vector = typename E::Vector;
+  constexpr int parts = E::parts, unroll = 4;
+  for (int t = 0; t < kTile<E>; t += unroll * kLanes<E>) {
+    Doubles totals[unroll * parts];
+    for (int v = 0; v < unroll * parts; ++v) totals[v] = load<Doubles>(sums + t + v * (kVector / 8));
+    for (uint32_t w = 0; w < count; w += 4) {
+      const int number = count - w < 4 ? static_cast<int>(count - w) : 4;
+      const typename E::Lane* from[4];
+      for (int i = 0; i < number; ++i) from[i] = wires + kept[w + i] * kTile<E> + t;
+      for (int v = 0; v < unroll; ++v) {
+        Vector values[4];
+        for (int i = 0; i < number; ++i) values[i] = load<Vector>(from[i] + v * kLanes<E>);
+        for (int part = 0; part < parts; ++part)
+          totals[v * parts + part] = add_values(totals[v * parts + part], values, number, part);
+      }
     }
-    for (int v = 0; v < block / lanes; ++v) store(sums + t + v * lanes, totals[v]);
+    for (int v = 0; v < unroll * parts; ++v) store(sums + t + v * (kVector / 8), totals[v]);
   }
 }
 
@@ -155,25 +211,111 @@ void bound_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t co
   }
 }
 
+// What happens to kept values: they are added up, or only their bounds are wanted (before weights are known to matter).
+struct AddKept {
+  double* sums;
+  template <class E, class V>
+  void take(int t, const V* values, int count) const {
+    constexpr int parts = E::parts;
+    for (int part = 0; part < parts; ++part) {
+      double* to = sums + t + part * (kVector / 8);
+      store(to, add_values(load<Doubles>(to), values, count, part));
+    }
+  }
+  template <class E>
+  void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
+    add_kept<E>(wires, kept, count, sums);
+  }
+};
+
+template <class Lane>
+struct BoundKept {
+  Lane *low, *high;
+  template <class E, class V>
+  void take(int t, const V* values, int count) const {
+    V bottom = load<V>(low + t), top = load<V>(high + t);
+    for (int i = 0; i < count; ++i) {
+      bottom = smaller(values[i], bottom);
+      top = larger(values[i], top);
+    }
+    store(low + t, bottom);
+    store(high + t, top);
+  }
+  template <class E>
+  void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
+    bound_kept<E>(wires, kept, count, low, high);
+  }
+};
+
+// Two sorted lists of K wires: the first keeps the smallest (or largest) K of both, in order again; the others are
+// handed on as kept.
+template <class E, int K, bool Highest, class Keep>
+void displace(typename E::Lane* wires, const uint32_t* lists, const Keep& keep) {
+  using Vector = typename E::Vector;
+  typename E::Lane* at[2 * K];
+  for (int i = 0; i < 2 * K; ++i) at[i] = wires + lists[i] * kTile<E>;
+  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    Vector list[K], leaf[K];
+    for (int i = 0; i < K; ++i) list[i] = load<Vector>(at[i] + t);
+    for (int i = 0; i < K; ++i) leaf[i] = load<Vector>(at[K + i] + t);
+    for (int i = 0; i < K; ++i) {
+      if constexpr (Highest)
+        exchange(leaf[K - 1 - i], list[i]);
+      else
+        exchange(list[i], leaf[K - 1 - i]);
+    }
+    sort_bitonic<K, !Highest>(list);
+    for (int i = 0; i < K; ++i) store(at[i] + t, list[i]);
+    keep.template take<E>(t, leaf, K);
+  }
+}
+
 template <class E, class Keep>
-inline void run_plan(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, Keep&& keep) {
+void displace_any(typename E::Lane* wires, const uint32_t* lists, uint32_t k, bool highest, const Keep& keep) {
+  using Displacer = void (*)(typename E::Lane*, const uint32_t*, const Keep&);
+  static_assert(kMinDisplaced == 5 && kMaxDisplaced == 12, "one entry for each size");
+  static constexpr Displacer displacers[][2] = {{displace<E, 5, false, Keep>, displace<E, 5, true, Keep>},
+                                                {displace<E, 6, false, Keep>, displace<E, 6, true, Keep>},
+                                                {displace<E, 7, false, Keep>, displace<E, 7, true, Keep>},
+                                                {displace<E, 8, false, Keep>, displace<E, 8, true, Keep>},
+                                                {displace<E, 9, false, Keep>, displace<E, 9, true, Keep>},
+                                                {displace<E, 10, false, Keep>, displace<E, 10, true, Keep>},
+                                                {displace<E, 11, false, Keep>, displace<E, 11, true, Keep>},
+                                                {displace<E, 12, false, Keep>, displace<E, 12, true, Keep>}};
+  displacers[k - kMinDisplaced][highest](wires, lists, keep);
+}
+
+template <class E, class Keep>
+inline void run_plan(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, const Keep& keep) {
   auto* wires = reinterpret_cast<typename E::Lane*>(scratch.wires);
   for (int64_t s = 0; s < job.plan.step_count; ++s) {
     const Step& step = job.plan.steps[s];
+    const uint32_t* wires_of = job.plan.wires_of + step.begin;
     switch (step.kind) {
-      case StepKind::load: load_block<E>(job, scratch, step, begin, count); break;
-      case StepKind::compare: compare_pairs<E>(wires, job.plan.pairs + step.begin, step.count); break;
-      case StepKind::quad: break;
-      case StepKind::keep: keep(job.plan.kept + step.begin, step.count); break;
+      case StepKind::load:
+        load_block<E>(job, scratch, step, begin, count);
+        break;
+      case StepKind::compare:
+        compare_pairs<E>(wires, job.plan.pairs + step.begin, step.count);
+        break;
+      case StepKind::displace:
+        displace_any<E>(wires, wires_of, step.count, step.wire != 0, keep);
+        break;
+      case StepKind::keep:
+        keep.template take_wires<E>(wires, wires_of, step.count);
+        break;
     }
   }
 }
 
+// Leaves the sums of a tile (and, where weights are trimmed, their total) in scratch.
+using SumTile = void (*)(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count);
+
+#include "stream.inl"
+
 template <class E>
-void sum_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  const auto* wires = reinterpret_cast<const typename E::Lane*>(scratch.wires);
-  run_plan<E>(job, scratch, begin, count,
-              [&](const uint32_t* kept, uint32_t number) { add_kept<E>(wires, kept, number, scratch.sums); });
+void sum_planned(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  run_plan<E>(job, scratch, begin, count, AddKept{scratch.sums});
 }
 
 // Kept are the values strictly between the smallest and the largest kept one, and of those equal to these the clients
@@ -194,9 +336,7 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
     high[t] = -static_cast<Lane>(__builtin_inf());
   }
   std::memset(counts, 0, sizeof(Count) * 5 * kTile<E>);
-  const auto* wires = reinterpret_cast<const Lane*>(scratch.wires);
-  run_plan<E>(job, scratch, begin, count,
-              [&](const uint32_t* kept, uint32_t number) { bound_kept<E>(wires, kept, number, low, high); });
+  run_plan<E>(job, scratch, begin, count, BoundKept<Lane>{low, high});
   for (int64_t client = 0; client < job.clients; ++client) {
     const auto* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {  // a true lane is -1
@@ -217,10 +357,10 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
       const Mask before_low = load<Mask>(seen_low + t), before_high = load<Mask>(seen_high + t);
       const Mask trimmed_low = trim - load<Mask>(below + t);
       const Mask kept_high = load<Mask>(at_high + t) - (trim - load<Mask>(above + t));
-      const Mask keep_low = reinterpret_cast<Mask>(value > bottom) |
-                            (is_low & reinterpret_cast<Mask>(before_low >= trimmed_low));
-      const Mask keep_high = reinterpret_cast<Mask>(value < top) |
-                             (is_high & reinterpret_cast<Mask>(before_high < kept_high));
+      const Mask keep_low =
+          reinterpret_cast<Mask>(value > bottom) | (is_low & reinterpret_cast<Mask>(before_low >= trimmed_low));
+      const Mask keep_high =
+          reinterpret_cast<Mask>(value < top) | (is_high & reinterpret_cast<Mask>(before_high < kept_high));
       const Mask keep = keep_low & keep_high;
       store(seen_low + t, before_low - is_low);
       store(seen_high + t, before_high - is_high);
@@ -232,29 +372,25 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
 
 // A group of clients at a time, so that the sums stay in registers and each client is read in long runs.
 template <class E, bool Weighted, int Group>
-void sum_group(const typename E::Item* const* from, const double* weights, double* sums) {
-  using Vector = typename E::Vector;
-  constexpr int lanes = kLanes<E>, halves = sizeof(typename E::Lane) == 4 ? 2 : 1, unroll = 8 / halves / 2;
-  for (int t = 0; t < kSpan; t += unroll * lanes) {
-    Doubles totals[unroll * halves];
-    for (int v = 0; v < unroll * halves; ++v) totals[v] = load<Doubles>(sums + t + v * (kVector / 8));
+void sum_group(const typename E::Lane* const* from, const double* weights, double* sums) {
+  constexpr int wide = kVector / 8, unroll = 4;
+  for (int t = 0; t < kSpan; t += unroll * wide) {
+    Doubles totals[unroll];
+    for (int v = 0; v < unroll; ++v) totals[v] = load<Doubles>(sums + t + v * wide);
     for (int c = 0; c < Group; ++c) {
       for (int v = 0; v < unroll; ++v) {
-        const Vector values = E::read(from[c] + t + v * lanes);
-        for (int h = 0; h < halves; ++h) {
-          Doubles wide = widen_part(values, h);
-          if constexpr (Weighted) wide = wide * weights[c];
-          totals[v * halves + h] += wide;
-        }
+        Doubles value = load_wide(from[c] + t + v * wide);
+        if constexpr (Weighted) value = value * weights[c];
+        totals[v] += value;
       }
     }
-    for (int v = 0; v < unroll * halves; ++v) store(sums + t + v * (kVector / 8), totals[v]);
+    for (int v = 0; v < unroll; ++v) store(sums + t + v * wide, totals[v]);
   }
 }
 
 template <class E, bool Weighted>
 void sum_all(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  const typename E::Item* from[kGroup];
+  const typename E::Lane* from[kGroup];
   int64_t client = 0;
   for (; client + kGroup <= job.clients; client += kGroup) {
     for (int c = 0; c < kGroup; ++c) from[c] = source<E>(job, scratch, client + c, begin, count, kSpan, c);
@@ -303,52 +439,62 @@ void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t c
     for (int64_t t = 0; t < count; ++t)
       if (!(sums[t] - sums[t] == 0)) sums[t] = job.examine(job.context, job, begin + t);
   }
-  auto* out = static_cast<typename E::Item*>(job.segment.out) + begin;
-  if (job.wide_output || sizeof(typename E::Item) == 8) {
+  if (job.wide_output || job.dtype == Dtype::float64) {
     std::memcpy(static_cast<double*>(job.segment.out) + begin, sums, static_cast<size_t>(count) * 8);
-  } else if constexpr (sizeof(typename E::Item) == 4) {
-    write_all(out, sums, count);
-  } else if constexpr (sizeof(typename E::Item) == 2) {
-    for (int64_t t = 0; t < count; ++t) out[t] = E::narrow(sums[t]);
+  } else if (job.dtype == Dtype::float32) {
+    write_all(static_cast<float*>(job.segment.out) + begin, sums, count);
+  } else {
+    uint16_t* out = static_cast<uint16_t*>(job.segment.out) + begin;
+    for (int64_t t = 0; t < count; ++t)
+      out[t] = job.dtype == Dtype::float16 ? narrow_float16(sums[t]) : narrow_bfloat16(sums[t]);
   }
 }
 
+// Tile after tile.
 template <class E>
-void reduce(const TileJob& job, int64_t begin, int64_t end) {
+void walk(const TileJob& job, int64_t begin, int64_t end, int64_t full, SumTile sum) {
   const Scratch scratch = divide(job);
-  const int64_t full = job.trim == 0 ? kSpan : kTile<E>;
   for (int64_t at = begin; at < end; at += full) {
     const int64_t count = end - at < full ? end - at : full;
     fill(scratch.sums, 0, full);
-    if (job.trim == 0 && job.weights) {
-      sum_all<E, true>(job, scratch, at, count);
-    } else if (job.trim == 0) {
-      sum_all<E, false>(job, scratch, at, count);
-    } else if (job.weights) {
-      fill(scratch.weights, 0, full);
-      sum_weighted_trimmed<E>(job, scratch, at, count);
-    } else {
-      sum_trimmed<E>(job, scratch, at, count);
-    }
+    if (job.divisor == 0) fill(scratch.weights, 0, full);
+    sum(job, scratch, at, count);
     finish<E>(job, scratch, at, count, full);
   }
 }
 
-template <class E>
-void widen(const void* from, double* to, int64_t count) {
-  const auto* items = static_cast<const typename E::Item*>(from);
-  int64_t i = 0;
-  for (; i + kLanes<E> <= count; i += kLanes<E>) {
-    typename E::Lane lanes[kLanes<E>];
-    store(lanes, E::read(items + i));
-    for (int lane = 0; lane < kLanes<E>; ++lane) to[i + lane] = lanes[lane];
+template <class Lanes>
+void reduce(const TileJob& job, int64_t begin, int64_t end) {
+  using Planned = Tiled<Lanes, kTileBytes>;
+  using Streamed = Tiled<Lanes, kStreamBytes>;
+  if (job.trim == 0) {
+    walk<Planned>(job, begin, end, kSpan, job.weights ? sum_all<Planned, true> : sum_all<Planned, false>);
+  } else if (job.weights) {
+    walk<Planned>(job, begin, end, kTile<Planned>, sum_weighted_trimmed<Planned>);
+  } else if (const SumTile streamed = streamed_sum<Streamed, Planned>(job.clients, job.trim)) {
+    walk<Planned>(job, begin, end, job.trim <= 4 ? kTile<Streamed> : kTile<Planned>, streamed);
+  } else {
+    walk<Planned>(job, begin, end, kTile<Planned>, sum_planned<Planned>);
   }
-  if (i == count) return;
-  typename E::Item tail[kLanes<E>] = {};
-  std::memcpy(tail, items + i, static_cast<size_t>(count - i) * sizeof(typename E::Item));
-  typename E::Lane lanes[kLanes<E>];
-  store(lanes, E::read(tail));
-  for (int64_t lane = 0; i + lane < count; ++lane) to[i + lane] = lanes[lane];
+}
+
+// Any dtype to float64, for distances.
+void widen(Dtype dtype, const void* from, double* to, int64_t count) {
+  if (dtype == Dtype::float64) {
+    std::memcpy(to, from, static_cast<size_t>(count) * 8);
+  } else if (dtype == Dtype::float32) {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<const float*>(from)[i];
+  } else {
+    constexpr int lanes = kVector / 4;
+    for (int64_t i = 0; i < count; i += lanes) {
+      uint16_t halves[lanes] = {};
+      float floats[lanes];
+      const int64_t number = count - i < lanes ? count - i : lanes;
+      std::memcpy(halves, static_cast<const uint16_t*>(from) + i, static_cast<size_t>(number) * 2);
+      widen_halves(dtype, halves, floats, lanes);
+      for (int64_t lane = 0; lane < number; ++lane) to[i + lane] = floats[lane];
+    }
+  }
 }
 
 // Eight running sums by position modulo 8, whatever the vector width, added up in one order at the end.
@@ -370,47 +516,35 @@ void squared_distances(const double* one, const double* others, int64_t stride, 
   }
 }
 
-// Few clients: sums in registers, all clients side by side. Many: a group at a time in long runs, which memory likes more.
+// The benchmarks' yardstick: long runs of a few clients at a time, which memory likes most, added up in registers.
 template <int Group>
-void add_plain(const void* const* pointers, int64_t at, int span, float* sums, float scale) {
-  constexpr int lanes = kVector / 4, vectors = 8;
-  for (int t = 0; t < span; t += vectors * lanes) {
+void add_plain(const void* const* pointers, int64_t at, int64_t count, float* sums) {
+  constexpr int lanes = kVector / 4, vectors = 4;
+  int64_t t = 0;
+  for (; t + vectors * lanes <= count; t += vectors * lanes) {
     Floats totals[vectors];
     for (int v = 0; v < vectors; ++v) totals[v] = load<Floats>(sums + t + v * lanes);
     for (int c = 0; c < Group; ++c) {
       const float* from = static_cast<const float*>(pointers[c]) + at + t;
       for (int v = 0; v < vectors; ++v) totals[v] += load<Floats>(from + v * lanes);
     }
-    for (int v = 0; v < vectors; ++v) store(sums + t + v * lanes, totals[v] * scale);
+    for (int v = 0; v < vectors; ++v) store(sums + t + v * lanes, totals[v]);
   }
+  for (; t < count; ++t)
+    for (int c = 0; c < Group; ++c) sums[t] += static_cast<const float*>(pointers[c])[at + t];
 }
 
 void plain_mean(const void* const* pointers, int64_t clients, int64_t begin, int64_t end, float* out) {
-  constexpr int span = 1024, lanes = kVector / 4, vectors = 8, block = lanes * vectors;
+  constexpr int span = 4096;
   const float scale = 1.0f / static_cast<float>(clients);
-  int64_t at = begin;
-  if (clients > 20) {
-    alignas(64) float sums[span];
-    for (; at + span <= end; at += span) {
-      std::memset(sums, 0, sizeof sums);
-      int64_t client = 0;
-      for (; client + 4 <= clients; client += 4) add_plain<4>(pointers + client, at, span, sums, 1.0f);
-      for (; client < clients; ++client) add_plain<1>(pointers + client, at, span, sums, 1.0f);
-      for (int t = 0; t < span; t += lanes) store(out + at + t, load<Floats>(sums + t) * scale);
-    }
-  }
-  for (; at + block <= end; at += block) {
-    Floats sums[vectors] = {};
-    for (int64_t client = 0; client < clients; ++client) {
-      const float* from = static_cast<const float*>(pointers[client]) + at;
-      for (int v = 0; v < vectors; ++v) sums[v] += load<Floats>(from + v * lanes);
-    }
-    for (int v = 0; v < vectors; ++v) store(out + at + v * lanes, sums[v] * scale);
-  }
-  for (; at < end; ++at) {
-    float sum = 0;
-    for (int64_t client = 0; client < clients; ++client) sum += static_cast<const float*>(pointers[client])[at];
-    out[at] = sum * scale;
+  alignas(64) float sums[span];
+  for (int64_t at = begin; at < end; at += span) {
+    const int64_t count = end - at < span ? end - at : span;
+    std::memset(sums, 0, sizeof sums);
+    int64_t client = 0;
+    for (; client + 4 <= clients; client += 4) add_plain<4>(pointers + client, at, count, sums);
+    for (; client < clients; ++client) add_plain<1>(pointers + client, at, count, sums);
+    for (int64_t t = 0; t < count; ++t) out[at + t] = sums[t] * scale;
   }
 }
 
@@ -429,12 +563,8 @@ double read_all(const void* pointer, int64_t bytes) {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FEDINCENTIVE_ISA_NAME,
-                         {reduce<Float32>, reduce<Float64>, reduce<Float16>, reduce<BFloat16>},
-                         {widen<Float32>, widen<Float64>, widen<Float16>, widen<BFloat16>},
-                         squared_distances,
-                         plain_mean,
-                         read_all};
+const Kernels kernels = {FEDINCENTIVE_ISA_NAME, reduce<Singles>, reduce<Wides>, widen,
+                         squared_distances,     plain_mean,      read_all};
 
 }  // namespace FEDINCENTIVE_ISA
 }  // namespace fedincentive

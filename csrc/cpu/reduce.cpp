@@ -10,11 +10,15 @@
 
 #include "../core/half.hpp"
 #include "../core/plan.hpp"
+#include "../core/sorting.hpp"
 #include "dispatch.hpp"
 
 namespace fedincentive {
 
-int64_t scratch_bytes(int64_t wires) { return (4 + 2) * 512 * 8 + (7 + wires) * 256; }
+int64_t scratch_bytes(int64_t wires) {  // see Scratch in kernels.inl
+  const int64_t rows = 7 + std::max<int64_t>(wires, 2 * kMaxStreamed);
+  return (kGroup + 2) * kSpan * 8 + kSpan * 2 + rows * kTileBytes;
+}
 
 void gather(const void* base, const Layout& layout, int64_t item, int64_t begin, int64_t count, void* to) {
   int64_t index[kMaxDims];
@@ -62,10 +66,14 @@ double value_at(const TileJob& job, Dtype dtype, int64_t client, int64_t coordin
   std::memcpy(&single, item, 4);
   std::memcpy(&wide, item, 8);
   switch (dtype) {
-    case Dtype::float32: return single;
-    case Dtype::float64: return wide;
-    case Dtype::float16: return widen_float16(half);
-    case Dtype::bfloat16: return widen_bfloat16(half);
+    case Dtype::float32:
+      return single;
+    case Dtype::float64:
+      return wide;
+    case Dtype::float16:
+      return widen_float16(half);
+    case Dtype::bfloat16:
+      return widen_bfloat16(half);
   }
   return 0;
 }
@@ -114,7 +122,7 @@ struct Chunk {
 // nothing, and a multiple of every tile.
 std::vector<Chunk> divide(const Request& request) {
   const int64_t bytes = std::max<int64_t>(request.clients, 1) * item_size(request.dtype);
-  const int64_t length = std::max<int64_t>(1024, (int64_t{4} << 20) / bytes / 64 * 64);
+  const int64_t length = std::max<int64_t>(1, (int64_t{4} << 20) / bytes / kSpan) * kSpan;
   std::vector<Chunk> chunks;
   for (const Segment& segment : request.segments)
     for (int64_t at = 0; at < segment.size; at += length)
@@ -164,6 +172,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     const Chunk& chunk = chunks[static_cast<size_t>(item)];
     Context context{request.dtype, {}, std::vector<bool>(static_cast<size_t>(request.clients), false), {}, {}};
     TileJob job{};
+    job.dtype = request.dtype;
     job.segment = *chunk.segment;
     if (plan) job.plan = plan->view();
     job.clients = request.clients;
@@ -174,7 +183,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     job.scratch = scratch[static_cast<size_t>(worker)].get();
     job.examine = examine;
     job.context = &context;
-    kernels.reduce[static_cast<int>(request.dtype)](job, chunk.begin, chunk.end);
+    (request.dtype == Dtype::float64 ? kernels.reduce_wides : kernels.reduce_singles)(job, chunk.begin, chunk.end);
     if (context.findings.not_finite || context.findings.weightless) {
       const std::lock_guard<std::mutex> lock(mutex);
       findings.not_finite += context.findings.not_finite;

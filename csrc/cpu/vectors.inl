@@ -3,6 +3,9 @@
 // GCC's vector extensions carry most of it. Where GCC 12 misses the instruction (min, max, float to double) the x86
 // intrinsic is named; the plain expression beside it has the same meaning bit for bit.
 
+// What runs once per vector must be part of its loop: a call costs as much as the work.
+#define FEDINCENTIVE_INLINE inline __attribute__((always_inline))
+
 constexpr int kVector = FEDINCENTIVE_VECTOR_BYTES;
 
 typedef float Floats __attribute__((vector_size(kVector)));
@@ -27,19 +30,19 @@ typedef int64_t LongMask __attribute__((vector_size(kVector)));
 #endif
 
 template <class V, class T>
-inline V load(const T* from) {
+FEDINCENTIVE_INLINE V load(const T* from) {
   V value;
   std::memcpy(&value, from, sizeof(V));
   return value;
 }
 
 template <class V, class T>
-inline void store(T* to, V value) {
+FEDINCENTIVE_INLINE void store(T* to, V value) {
   std::memcpy(to, &value, sizeof(V));
 }
 
 template <class V, class Operation>
-inline V in_halves(V a, V b, Operation operation) {
+FEDINCENTIVE_INLINE V in_halves(V a, V b, Operation operation) {
   typedef std::remove_reference_t<decltype(V{}[0])> Half __attribute__((vector_size(sizeof(V) / 2)));
   Half x[2], y[2];
   std::memcpy(x, &a, sizeof a);
@@ -50,98 +53,97 @@ inline V in_halves(V a, V b, Operation operation) {
 }
 
 // a < b ? a : b and a > b ? a : b: where one is NaN or both are zero, b.
-inline Floats smaller(Floats a, Floats b) {
+FEDINCENTIVE_INLINE Floats smaller(Floats a, Floats b) {
   return FEDINCENTIVE_INTRINSIC(_mm_min_ps(a, b), _mm256_min_ps(a, b), _mm512_min_ps(a, b), a < b ? a : b);
 }
-inline Floats larger(Floats a, Floats b) {
+FEDINCENTIVE_INLINE Floats larger(Floats a, Floats b) {
   return FEDINCENTIVE_INTRINSIC(_mm_max_ps(a, b), _mm256_max_ps(a, b), _mm512_max_ps(a, b), a > b ? a : b);
 }
-inline Doubles smaller(Doubles a, Doubles b) {
+FEDINCENTIVE_INLINE Doubles smaller(Doubles a, Doubles b) {
   return FEDINCENTIVE_INTRINSIC(_mm_min_pd(a, b), _mm256_min_pd(a, b), _mm512_min_pd(a, b), a < b ? a : b);
 }
-inline Doubles larger(Doubles a, Doubles b) {
+FEDINCENTIVE_INLINE Doubles larger(Doubles a, Doubles b) {
   return FEDINCENTIVE_INTRINSIC(_mm_max_pd(a, b), _mm256_max_pd(a, b), _mm512_max_pd(a, b), a > b ? a : b);
 }
 
 // A comparator is an exchange: both values survive, signed zeros included (equal values stay where they are).
 template <class V>
-inline void exchange(V& a, V& b) {
+FEDINCENTIVE_INLINE void exchange(V& a, V& b) {
   const V low = smaller(a, b);
   b = larger(b, a);
   a = low;
 }
 
 #if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
-inline Doubles to_doubles(HalfFloats half) { return _mm512_cvtps_pd(half); }
-inline HalfFloats to_floats(Doubles wide) { return _mm512_cvtpd_ps(wide); }
+FEDINCENTIVE_INLINE Doubles to_doubles(HalfFloats half) { return _mm512_cvtps_pd(half); }
+FEDINCENTIVE_INLINE HalfFloats to_floats(Doubles wide) { return _mm512_cvtpd_ps(wide); }
 #elif defined(__AVX2__) && FEDINCENTIVE_VECTOR_BYTES == 32
-inline Doubles to_doubles(HalfFloats half) { return _mm256_cvtps_pd(half); }
-inline HalfFloats to_floats(Doubles wide) { return _mm256_cvtpd_ps(wide); }
+FEDINCENTIVE_INLINE Doubles to_doubles(HalfFloats half) { return _mm256_cvtps_pd(half); }
+FEDINCENTIVE_INLINE HalfFloats to_floats(Doubles wide) { return _mm256_cvtpd_ps(wide); }
 #else
-inline Doubles to_doubles(HalfFloats half) { return __builtin_convertvector(half, Doubles); }
-inline HalfFloats to_floats(Doubles wide) { return __builtin_convertvector(wide, HalfFloats); }
+FEDINCENTIVE_INLINE Doubles to_doubles(HalfFloats half) { return __builtin_convertvector(half, Doubles); }
+FEDINCENTIVE_INLINE HalfFloats to_floats(Doubles wide) { return __builtin_convertvector(wide, HalfFloats); }
 #endif
 
 // The lower or upper half of the lanes in float64; a vector of doubles has only one part.
-inline Doubles widen_part(Floats values, int part) {
+FEDINCENTIVE_INLINE Doubles widen_part(Floats values, int part) {
   HalfFloats half[2];
   std::memcpy(half, &values, sizeof values);
   return to_doubles(half[part]);
 }
-inline Doubles widen_part(Doubles values, int) { return values; }
+FEDINCENTIVE_INLINE Doubles widen_part(Doubles values, int) { return values; }
 
-inline Doubles load_wide(const float* from) { return to_doubles(load<HalfFloats>(from)); }
-inline Doubles load_wide(const double* from) { return load<Doubles>(from); }
+FEDINCENTIVE_INLINE Doubles load_wide(const float* from) { return to_doubles(load<HalfFloats>(from)); }
+FEDINCENTIVE_INLINE Doubles load_wide(const double* from) { return load<Doubles>(from); }
 
-inline void fill(double* to, double value, int64_t count) {  // count: a whole number of vectors
+FEDINCENTIVE_INLINE void fill(double* to, double value, int64_t count) {  // count: a whole number of vectors
   for (int64_t t = 0; t < count; t += kVector / 8) {
     store(to + t, Doubles{} + value);
     asm volatile("");  // or GCC makes it a `rep stos`, which takes longer than the tile's whole division
   }
 }
 
-// How items of each dtype become lanes. Lanes of float16 and bfloat16 are float.
-struct Float32 {
-  using Item = float;
+// The lanes that kernels work with; float16 and bfloat16 are widened to float as they are read.
+struct Singles {
   using Lane = float;
   using Vector = Floats;
   using Mask = IntMask;
   using Count = int32_t;
-  static Vector read(const Item* from) { return load<Vector>(from); }
+  static constexpr int parts = 2;  // vectors of double that one vector widens to
 };
 
-struct Float64 {
-  using Item = double;
+struct Wides {
   using Lane = double;
   using Vector = Doubles;
   using Mask = LongMask;
   using Count = int64_t;
-  static Vector read(const Item* from) { return load<Vector>(from); }
+  static constexpr int parts = 1;
 };
 
-struct BFloat16 : Float32 {
-  using Item = uint16_t;
-  static Vector read(const Item* from) {
-    const Words words = __builtin_convertvector(load<HalfWords>(from), Words) << 16;
-    return reinterpret_cast<Floats>(words);
-  }
-  static Item narrow(double value) { return narrow_bfloat16(value); }
-};
+inline Floats widen_bfloat16s(const uint16_t* from) {
+  return reinterpret_cast<Floats>(__builtin_convertvector(load<HalfWords>(from), Words) << 16);
+}
 
-struct Float16 : Float32 {
-  using Item = uint16_t;
-  static Vector read(const Item* from) {  // widen_float16 of half.hpp, all lanes at once
-    const Words half = __builtin_convertvector(load<HalfWords>(from), Words);
-    const Words exponent_mask = Words{} + (0x7c00u << 13);
-    Words bits = (half & 0x7fffu) << 13;
-    const Words exponent = bits & exponent_mask;
-    bits += (127u - 15u) << 23;
-    bits += reinterpret_cast<Words>(exponent == exponent_mask) & ((128u - 16u) << 23);
-    const Floats magic = reinterpret_cast<Floats>(Words{} + (113u << 23));
-    const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(bits + (1u << 23)) - magic);
-    const Words is_subnormal = reinterpret_cast<Words>(exponent == 0u);
-    bits = (is_subnormal & subnormal) | (~is_subnormal & bits);
-    return reinterpret_cast<Floats>(bits | ((half & 0x8000u) << 16));
-  }
-  static Item narrow(double value) { return narrow_float16(value); }
+inline Floats widen_float16s(const uint16_t* from) {  // widen_float16 of half.hpp, all lanes at once
+  const Words half = __builtin_convertvector(load<HalfWords>(from), Words);
+  const Words exponent_mask = Words{} + (0x7c00u << 13);
+  Words bits = (half & 0x7fffu) << 13;
+  const Words exponent = bits & exponent_mask;
+  bits += (127u - 15u) << 23;
+  bits += reinterpret_cast<Words>(exponent == exponent_mask) & ((128u - 16u) << 23);
+  const Floats magic = reinterpret_cast<Floats>(Words{} + (113u << 23));
+  const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(bits + (1u << 23)) - magic);
+  const Words is_subnormal = reinterpret_cast<Words>(exponent == 0u);
+  bits = (is_subnormal & subnormal) | (~is_subnormal & bits);
+  return reinterpret_cast<Floats>(bits | ((half & 0x8000u) << 16));
+}
+
+// A tile is so many bytes of lanes of every client.
+template <class Lanes, int Bytes>
+struct Tiled : Lanes {
+  static constexpr int tile_bytes = Bytes;
 };
+template <class E>
+constexpr int kLanes = kVector / sizeof(typename E::Lane);
+template <class E>
+constexpr int kTile = E::tile_bytes / sizeof(typename E::Lane);

@@ -49,7 +49,9 @@ class Buffers {
 class Lane {
  public:
   Lane(const Request& request, int64_t length)
-      : request_(request), length_(length), inputs_(request.clients * length * item_size(request.dtype)),
+      : request_(request),
+        length_(length),
+        inputs_(request.clients * length * item_size(request.dtype)),
         buffers_(inputs_ + length * request.result_size()) {}
   ~Lane() { cudaStreamSynchronize(stream_); }
 
@@ -103,7 +105,8 @@ int64_t length_for(const Request& request, int64_t memory) {
   const int64_t fitting = (memory / 2 - tables) / bytes / kRow * kRow;
   if (fitting < kRow)
     throw Error("The device memory allowed, " + std::to_string(memory) + " bytes, is too little for " +
-                std::to_string(request.clients) + " clients; allow at least " + std::to_string(2 * (bytes * kRow + tables)) + ".");
+                std::to_string(request.clients) + " clients; allow at least " +
+                std::to_string(2 * (bytes * kRow + tables)) + ".");
   return std::min(fitting, (longest + kRow - 1) / kRow * kRow);
 }
 

@@ -1,10 +1,9 @@
-#include "reduce.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "launch.cuh"
+#include "reduce.hpp"
 
 namespace fedincentive {
 namespace cuda {
@@ -19,7 +18,8 @@ OnDevice::OnDevice(int device) {
   int count = 0;
   check(cudaGetDeviceCount(&count), "looking for CUDA devices");
   if (device < 0 || device >= count)
-    throw Error("There is no CUDA device " + std::to_string(device) + "; this machine has " + std::to_string(count) + ".");
+    throw Error("There is no CUDA device " + std::to_string(device) + "; this machine has " + std::to_string(count) +
+                ".");
   check(cudaGetDevice(&previous_), "asking for the current CUDA device");
   check(cudaSetDevice(device), "choosing the CUDA device");
 }
@@ -44,7 +44,8 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; 
 class DeviceMemory {
  public:
   DeviceMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
-    check(cudaMallocAsync(&memory_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream), "allocating device memory");
+    check(cudaMallocAsync(&memory_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream),
+          "allocating device memory");
   }
   ~DeviceMemory() { cudaFreeAsync(memory_, stream_); }
   DeviceMemory(const DeviceMemory&) = delete;
@@ -122,7 +123,11 @@ struct Reduction::State {
   DeviceMemory memory;
 
   State(const Request& from, cudaStream_t on)
-      : request(from), stream(on), pieces(divide(request)), table(table_of(request, pieces)), room(request, pieces),
+      : request(from),
+        stream(on),
+        pieces(divide(request)),
+        table(table_of(request, pieces)),
+        room(request, pieces),
         memory(room.end, stream) {}
   ~State() { cudaStreamSynchronize(stream); }  // the table must outlive its copy
 
@@ -140,7 +145,8 @@ struct Reduction::State {
     const Piece& piece = pieces[index];
     const int64_t bounds = bounds_size_of(request);
     Job job = {};
-    job.pointers = reinterpret_cast<const void* const*>(memory.at(room.table)) + static_cast<int64_t>(index) * request.clients;
+    job.pointers =
+        reinterpret_cast<const void* const*>(memory.at(room.table)) + static_cast<int64_t>(index) * request.clients;
     job.out = static_cast<unsigned char*>(piece.segment->out) + piece.begin * request.result_size();
     job.weights = request.weights.empty() ? nullptr : reinterpret_cast<const double*>(memory.at(room.weights));
     job.unusual = reinterpret_cast<uint32_t*>(memory.at(room.marks)) + first_word;
@@ -159,7 +165,8 @@ struct Reduction::State {
   void enqueue() {
     copy_in(room.table, table.data(), table.size() * 8);
     copy_in(room.weights, request.weights.data(), request.weights.size() * 8);
-    check(cudaMemsetAsync(memory.at(room.tally), 0, static_cast<size_t>(room.end - room.tally), stream), "clearing marks");
+    check(cudaMemsetAsync(memory.at(room.tally), 0, static_cast<size_t>(room.end - room.tally), stream),
+          "clearing marks");
     constexpr decltype(&launch_float32) launchers[] = {launch_float32, launch_float64, launch_float16, launch_bfloat16};
     int64_t word = 0;
     for (size_t index = 0; index < pieces.size(); ++index) {

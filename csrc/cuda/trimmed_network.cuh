@@ -1,5 +1,5 @@
-// Trimmed mean, weighted trimmed mean and median of up to N clients: one coordinate per thread, its values in registers,
-// sorted by a literal network. Clients are padded to N with +infinity, which stays behind all real values.
+// Trimmed mean, weighted trimmed mean and median of up to N clients: one coordinate per thread, its values in
+// registers, sorted by a literal network. Clients are padded to N with +infinity, which stays behind all real values.
 #pragma once
 
 #include "device.cuh"

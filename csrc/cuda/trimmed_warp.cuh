@@ -29,15 +29,21 @@ __device__ __forceinline__ T combine_lanes(T value, Combine combine) {
 
 struct Least {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return a < b ? a : b; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
 };
 struct Greatest {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return a < b ? b : a; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
 };
 struct Total {
   template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 
 template <class Key, int G>
@@ -110,8 +116,7 @@ __global__ void __launch_bounds__(kWarpThreads, 1) trimmed_warp(const Job job) {
   for (int g = 0; g < G; ++g) {
     const int32_t client = g * kWarp + warp;
     keys[g] = padding;
-    if (client < job.clients && first + lane < job.size)
-      keys[g] = key_of(ordered(read<E>(job, client, first + lane)));
+    if (client < job.clients && first + lane < job.size) keys[g] = key_of(ordered(read<E>(job, client, first + lane)));
   }
   turn_round(keys, job.clients);
   const int64_t coordinate = first + warp;

@@ -44,7 +44,8 @@ def updates(kind: str, n: int, m: int, dtype: type = np.float32, seed: int = 0) 
 
 
 def close(result: np.ndarray, expected: np.ndarray, scale: np.ndarray) -> bool:
-    """Whether a result in its own dtype is the float64 expectation, rounded, up to the error of a sum of that scale.
+    """Whether a result in its own dtype is the float64 expectation, rounded, up to the error of a sum of that scale:
+    four values at a time are added in float32, or float64, before float64 takes over.
 
     >>> close(np.float32([1.0]), np.array([1.0]), np.array([1.0]))
     True
@@ -54,4 +55,5 @@ def close(result: np.ndarray, expected: np.ndarray, scale: np.ndarray) -> bool:
         spacing = np.spacing(np.abs(expected).astype(result.dtype)).astype(np.float64)
     rounding = 0.51 * np.maximum(spacing, float(limits.smallest_subnormal))
     error = np.abs(result.astype(np.float64) - expected)
-    return bool(np.all(error <= rounding + 1e-13 * np.abs(scale)))
+    precision = 2.0**-45 if result.dtype == np.float64 else 2.0**-23
+    return bool(np.all(error <= rounding + precision * np.abs(scale)))

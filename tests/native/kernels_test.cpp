@@ -1,6 +1,6 @@
-// The kernels without Python, small sizes, every instruction set's unit this CPU can run: built by test_sanitizers.py with
-// AddressSanitizer, with UndefinedBehaviorSanitizer, and with the 64-byte unit compiled for AVX2. Inputs sit at the very end of their allocations, so that reading one
-// value too many is seen.
+// The kernels without Python, small sizes, every instruction set's unit this CPU can run: built by test_sanitizers.py
+// with AddressSanitizer, with UndefinedBehaviorSanitizer, and with the 64-byte unit compiled for AVX2. Inputs sit at
+// the very end of their allocations, so that reading one value too many is seen.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -31,16 +31,16 @@ namespace {
 int failures = 0;
 long checks = 0;
 
-#define CHECK(condition, ...)                      \
-  do {                                             \
-    ++checks;                                      \
-    if (!(condition)) {                            \
-      if (++failures < 20) {                       \
+#define CHECK(condition, ...)                       \
+  do {                                              \
+    ++checks;                                       \
+    if (!(condition)) {                             \
+      if (++failures < 20) {                        \
         std::printf("%s:%d: ", __FILE__, __LINE__); \
-        std::printf(__VA_ARGS__);                  \
-        std::printf("\n");                         \
-      }                                            \
-    }                                              \
+        std::printf(__VA_ARGS__);                   \
+        std::printf("\n");                          \
+      }                                             \
+    }                                               \
   } while (0)
 
 std::vector<const Kernels*> units() {
@@ -63,8 +63,7 @@ Row row_of(Dtype dtype, std::vector<double> values) {
   Row row{std::make_unique<unsigned char[]>(values.size() * size), std::move(values)};
   for (size_t i = 0; i < row.values.size(); ++i) {
     const float single = static_cast<float>(row.values[i]);
-    const uint16_t half =
-        dtype == Dtype::float16 ? narrow_float16(row.values[i]) : narrow_bfloat16(row.values[i]);
+    const uint16_t half = dtype == Dtype::float16 ? narrow_float16(row.values[i]) : narrow_bfloat16(row.values[i]);
     unsigned char* to = row.bytes.get() + i * size;
     if (dtype == Dtype::float64) std::memcpy(to, &row.values[i], 8);
     if (dtype == Dtype::float32) std::memcpy(to, &single, 4), row.values[i] = single;
@@ -132,11 +131,14 @@ void test_reduce(std::mt19937_64& random, Dtype dtype, int64_t n, int64_t m, int
       results.emplace_back(out.get(), out.get() + m);
     }
   }
+  // A trimmed mean without weights adds up four values at a time in their own precision.
+  const bool in_singles = trim > 0 && !weighted && dtype != Dtype::float64;
+  const double tolerance = in_singles ? std::ldexp(1.0, -22) : 1e-12 * static_cast<double>(n);
   for (int64_t c = 0; c < m; ++c) {
     const double right = expected(rows, static_cast<size_t>(c), trim, request.weights);
     for (const auto& result : results) {
-      CHECK(std::fabs(result[c] - right) <= 1e-12 * static_cast<double>(n), "dtype %d n %ld trim %ld: %g, not %g",
-            static_cast<int>(dtype), static_cast<long>(n), static_cast<long>(trim), result[c], right);
+      CHECK(std::fabs(result[c] - right) <= tolerance, "dtype %d n %ld trim %ld: %g, not %g", static_cast<int>(dtype),
+            static_cast<long>(n), static_cast<long>(trim), result[c], right);
       CHECK(std::memcmp(&result[c], &results[0][c], 8) == 0, "units differ at n %ld", static_cast<long>(n));
     }
   }
@@ -209,7 +211,7 @@ void test_halves() {
   for (const Kernels* unit : units()) {
     for (Dtype dtype : {Dtype::float16, Dtype::bfloat16}) {
       std::vector<double> wide(65536);
-      unit->widen[static_cast<int>(dtype)](every.data(), wide.data(), 65536);
+      unit->widen(dtype, every.data(), wide.data(), 65536);
       for (uint32_t h = 0; h < 65536; ++h) {
         const bool brain = dtype == Dtype::bfloat16;
         const double one = brain ? widen_bfloat16(every[h]) : widen_float16(every[h]);

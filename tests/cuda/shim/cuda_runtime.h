@@ -49,7 +49,8 @@ void exchange_lanes(void* value, size_t bytes, unsigned partner);  // the partne
 }  // namespace shim
 
 template <class... Parameters, class... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
   const cudaLaunchConfig_t copy = *config;
   if (copy.gridDim.x == 0 || copy.blockDim.x > 1024 || copy.dynamicSmemBytes > 48 * 1024) return cudaErrorInvalidValue;
   shim::enqueue(copy.stream, [copy, kernel, arguments...]() { shim::run_grid(copy, [&] { kernel(arguments...); }); });

@@ -1,5 +1,3 @@
-#include "cuda_runtime.h"
-
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -11,6 +9,8 @@
 #include <memory>
 #include <set>
 #include <vector>
+
+#include "cuda_runtime.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -61,7 +61,7 @@ struct Block {
   std::vector<Place> places;
   std::vector<std::unique_ptr<char[]>> stacks;
   std::vector<unsigned> order;
-  std::vector<uint64_t> slots;   // two per thread, used in turn
+  std::vector<uint64_t> slots;     // two per thread, used in turn
   std::vector<unsigned> shuffles;  // how many a thread has begun
   Place scheduler;
   unsigned current = 0;
