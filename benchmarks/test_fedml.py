@@ -22,7 +22,7 @@ import yaml
 torch = pytest.importorskip("torch")
 fedml = pytest.importorskip("fedml")
 
-CLIENTS, POINTS, ROUNDS, TURNS = 10, 32, 2, 2
+CLIENTS, POINTS, ROUNDS, TURNS = 10, 32, 6, 3
 KINDS = {
     "FedML's FedAvg": ("FedAvg", {}),
     "ours, mean": ("fedavg", {}),

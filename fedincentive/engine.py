@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from .center import Center, Outcome, state
 from .center.outcome import advise
 from .errors import ReportRefused, SettingError
 from .game import Certificate, Game, beta_dom, beta_ne, certify
-from .messages import Broadcast, Report, RoundResult
+from .messages import Broadcast, Report, RoundResult, Update
 from .payments import TREASURY
 
 log = logging.getLogger("fedincentive")
@@ -39,11 +39,10 @@ def play(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundRe
         raise SettingError(f"Agent {unknown[0]!r} is enrolled but is not among the agents that play.")
     _recall(center, by_name)
     while not center.done:
-        reports = answers(center.broadcast(), [by_name[name] for name in center.missing])
+        for report in answers(center.broadcast(), [by_name[name] for name in center.missing]):
+            _carry(center, report)
         if center.path is not None:
             state.write_json(center.path / state.AGENTS, {name: agent.state() for name, agent in by_name.items()})
-        for report in reports:
-            _carry(center, report)
         result = center.close()
         if progress is not None:
             progress(result)
@@ -52,14 +51,20 @@ def play(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundRe
     return outcome
 
 
-def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> list[Report]:
-    """Everyone's report; agents whose attack is made from the honest updates are asked last and shown them."""
+def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> Iterator[Report]:
+    """Report after report; agents whose attack is made from the honest updates are asked last and shown them."""
     knowing = [agent for agent in agents if agent.omniscient and broadcast.phase == "train"]
-    reports = [agent.respond(broadcast) for agent in agents if agent not in knowing]
-    if knowing:
-        honest = [r.update for r in reports if r is not None and r.update is not None]
-        reports += [agent.respond(broadcast, honest) for agent in knowing]
-    return [report for report in reports if report is not None]
+    honest: list[Update] = []
+    for agent in agents:
+        report = None if agent in knowing else agent.respond(broadcast)
+        if report is not None:
+            if knowing and report.update is not None:
+                honest.append(report.update)
+            yield report
+    for agent in knowing:
+        report = agent.respond(broadcast, honest)
+        if report is not None:
+            yield report
 
 
 def certificate(center: Center, game: Game, **known: Any) -> Certificate:

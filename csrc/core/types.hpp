@@ -88,7 +88,7 @@ struct Kernels {
   // float32 mean with float32 accumulators in registers: the yardstick of the benchmarks
   void (*plain_mean)(const void* const* pointers, int64_t clients, int64_t begin, int64_t end, float* out);
   // sum of everything read: how fast memory can be read at all
-  double (*read_all)(const void* pointer, int64_t bytes);
+  bool (*all_finite)(Dtype dtype, const void* from, int64_t count);
 };
 
 // Copies `count` values from flat position `begin` of a strided array of items of `item` bytes.

@@ -548,23 +548,39 @@ void plain_mean(const void* const* pointers, int64_t clients, int64_t begin, int
   }
 }
 
-double read_all(const void* pointer, int64_t bytes) {
-  const float* from = static_cast<const float*>(pointer);
-  constexpr int lanes = kVector / 4;
-  Floats sums[8] = {};
-  for (int64_t i = 0; i + 8 * lanes <= bytes / 4; i += 8 * lanes)
-    for (int v = 0; v < 8; ++v) sums[v] += load<Floats>(from + i + v * lanes);
-  double total = 0;
-  for (int v = 0; v < 8; ++v)
+// x - x is zero for finite values alone, and a sum that was NaN once stays so.
+template <class V, class Lane>
+bool finite_lanes(const Lane* from, int64_t count) {
+  constexpr int lanes = kVector / sizeof(Lane), vectors = 8;
+  V sums[vectors] = {};
+  Lane total = 0;
+  int64_t i = 0;
+  for (; i + vectors * lanes <= count; i += vectors * lanes) {
+    for (int v = 0; v < vectors; ++v) {
+      const V values = load<V>(from + i + v * lanes);
+      sums[v] += values - values;
+    }
+  }
+  for (; i < count; ++i) total += from[i] - from[i];
+  for (int v = 0; v < vectors; ++v)
     for (int lane = 0; lane < lanes; ++lane) total += sums[v][lane];
-  return total;
+  return total == 0;
+}
+
+bool all_finite(Dtype dtype, const void* from, int64_t count) {
+  if (dtype == Dtype::float32) return finite_lanes<Floats>(static_cast<const float*>(from), count);
+  if (dtype == Dtype::float64) return finite_lanes<Doubles>(static_cast<const double*>(from), count);
+  const unsigned exponent = dtype == Dtype::float16 ? 0x7c00 : 0x7f80;
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) finite &= (static_cast<const uint16_t*>(from)[i] & exponent) != exponent;
+  return finite;
 }
 
 }  // namespace
 
 extern const Kernels kernels;
 const Kernels kernels = {FEDINCENTIVE_ISA_NAME, reduce<Singles>, reduce<Wides>, widen,
-                         squared_distances,     plain_mean,      read_all};
+                         squared_distances,     plain_mean,      all_finite};
 
 }  // namespace FEDINCENTIVE_ISA
 }  // namespace fedincentive

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .clipping import centered_clipping, norm_clipping
 from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
 from .distance_based import geometric_median, krum, multi_krum
+from .finite import all_finite
 from .rules import rule
 from .stored import StoredUpdate, store
 from .tiles import StoredUpdates
@@ -12,6 +13,7 @@ from .tiles import StoredUpdates
 __all__ = [
     "StoredUpdate",
     "StoredUpdates",
+    "all_finite",
     "centered_clipping",
     "geometric_median",
     "krum",

@@ -149,10 +149,19 @@ class StoredUpdate(Mapping[str, Any]):
         return slot
 
 
-def store(path: str | Path, update: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> Path:
+def store(
+    path: str | Path,
+    update: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    durable: bool = False,
+    over: Path | None = None,
+) -> Path:
     """Write an update's arrays or CPU tensors to a safetensors file with checksums; complete or not at all.
 
-    The file appears under its name only when it is whole. It is not forced to the disk: a power cut may lose it.
+    The file appears under its name only when it is whole. Only if it is to be `durable` is it forced to the disk:
+    otherwise a power cut may lose it. `over` is a file that is not needed any more and may be overwritten, which is
+    faster than a new one.
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -166,11 +175,11 @@ def store(path: str | Path, update: Mapping[str, Any], metadata: Mapping[str, st
     sums = {name: [crc32c(part) for part in chunks(values)] for name, (_, _, values) in views.items()}
     extra = {**(metadata or {}), CHECKSUMS: json.dumps(sums, separators=(",", ":"))}
     layout = {name: (tag, shape) for name, (tag, shape, _) in views.items()}
-    writer = Writer(path, layout, extra)
+    writer = Writer(path, layout, extra, over)
     try:
         for name, (_, _, values) in views.items():
             writer.write(name, 0, values)
-        return writer.commit()
+        return writer.commit(durable)
     finally:
         writer.discard()
 
@@ -179,7 +188,11 @@ class Writer:
     """A safetensors file of a known layout, filled piece by piece; it appears under its name when it is committed."""
 
     def __init__(
-        self, path: str | Path, layout: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]
+        self,
+        path: str | Path,
+        layout: Mapping[str, tuple[str, tuple[int, ...]]],
+        metadata: Mapping[str, str],
+        over: Path | None = None,
     ) -> None:
         self.path = Path(path)
         self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
@@ -194,7 +207,9 @@ class Writer:
         text += b" " * (-len(text) % 8)  # the values start aligned
         self._base = 8 + len(text)
         with self._explained():
-            self._file = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            if over is not None and over.exists():
+                os.replace(over, self._partial)
+            self._file = os.open(self._partial, os.O_WRONLY | os.O_CREAT, 0o666)
         with self._explained():
             self._put(struct.pack("<Q", len(text)) + text, 0)
             os.truncate(self._file, self._base + position)
@@ -204,11 +219,15 @@ class Writer:
         with self._explained():
             self._put(values.data.cast("B"), self._base + self._offsets[name] + start * values.itemsize)
 
-    def commit(self) -> Path:
+    def commit(self, durable: bool = False) -> Path:
         with self._explained():
+            if durable:
+                os.fsync(self._file)
             os.close(self._file)
             self._file = -1
             os.replace(self._partial, self.path)
+            if durable:
+                sync_directory(self.path.parent)
         return self.path
 
     def discard(self) -> None:
@@ -233,6 +252,15 @@ class Writer:
             raise AggregationError(
                 f"{self.path} cannot be written: {error.strerror}. Nothing was left there."
             ) from error
+
+
+def sync_directory(path: Path) -> None:
+    """Force the names in a directory to the disk."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def flat(name: str, array: Any) -> tuple[str, tuple[int, ...], np.ndarray]:

@@ -14,7 +14,7 @@ from ..ledger import Entry, Ledger
 from ..mechanisms import Answer, Mechanism, Oracles, Run, Settings, generator, truthful
 from ..messages import Broadcast, Enrol, Report, RoundResult, Update
 from . import closing, state
-from .enrolment import enrol, frozen
+from .enrolment import enrol, freeze, frozen
 from .manifest import Manifest
 from .metrics import metrics
 from .optimizer import Optimizer
@@ -84,7 +84,7 @@ class Center:
         self._check_keys(run)
         self.counts.update(values["counts"])
         self.manifest = Manifest(values["manifest"])
-        self.run, self.w = run, frozen(arrays["w"])
+        self.run, self.w = run, freeze(arrays["w"])
         steps = values["optimizer_steps"]
         self.optimizer = Optimizer(
             settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
@@ -187,7 +187,7 @@ class Center:
         for account, amount in closing.book(run, begun).items():
             payments[account] = payments.get(account, 0) + amount
         found = metrics(run, self._reports, absent, payments, d if self.mechanism.truthful else None)
-        self._commit(run, frozen(w) if w is not self.w else w, optimizer, [*entries, *begun])
+        self._commit(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
         seen = self.manifest.seen
         log.info("round %d (%s) closed, %d absent, ledger head %s", closed.round, closed.phase, len(absent), seen)
         return RoundResult(
@@ -281,9 +281,11 @@ class Center:
                 "pending": [entry.to_json() for entry in entries],
             }
             arrays = {"w": w, "first": optimizer.first, "second": optimizer.second, "last": optimizer.last}
-            state.save(self.path, values, f"model-{run.trained}.npz", arrays)
+            state.save(self.path, values, f"model-{run.trained}.safetensors", arrays)
         self.run, self.w, self.optimizer = run, w, optimizer
         self._append(entries)
+        if self.done and self.path is not None:
+            state.tidy(self.path)
         self._open_round()
 
     def _append(self, entries: list[Entry]) -> None:

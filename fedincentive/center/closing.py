@@ -14,6 +14,7 @@ from ..messages import Update
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
+TILED = ("mean", "trimmed-mean", "median")  # rules that read updates tile by tile, and write a new one
 
 
 class Hooks(Protocol):
@@ -86,13 +87,18 @@ def train(
         updates, delivered = [reports[name].update for name in names], [run.delivered[name] for name in names]
         if hooks is not None:
             updates, delivered = hooks.before(w, updates, delivered)
-        d = aggregate(mechanism, updates, delivered, optimizer.last or zeros(w))
-        return (*optimizer.step(w, d, buffers, keep=mechanism.rule == "centered-clipping"), d)
+        clips = mechanism.rule == "centered-clipping"
+        d = aggregate(mechanism, updates, delivered, optimizer.last or (zeros(w) if clips else {}))
+        own = (
+            mechanism.rule in TILED and not mechanism.truthful
+        )  # other rules may give a client's arrays, metrics want d
+        return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
 
     answered = [name for name in run.agents if name in reports]
     new, next_optimizer, d = step(answered)
     if hooks is not None:
-        new = dict(hooks.after(new))
+        revised = hooks.after(new)
+        new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
     if mechanism.truthful:
         if truthful.effective_phi(run.settings, oracles) == "audited":
             run.failed = truthful.failures(run, w, s, reports, oracles)

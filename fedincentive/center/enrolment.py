@@ -42,9 +42,11 @@ def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:
 
 
 def frozen(w: Update) -> dict[str, np.ndarray]:
-    """A model that nobody can change in place: hosts hold copies."""
-    kept = {}
-    for name, array in w.items():
-        kept[name] = np.array(array)
-        kept[name].flags.writeable = False
-    return kept
+    """A copy of a host's model that nobody can change in place."""
+    return freeze({name: np.array(array) for name, array in w.items()})
+
+
+def freeze(w: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    for array in w.values():
+        array.flags.writeable = False
+    return w

@@ -30,14 +30,14 @@ class Optimizer:
     last: Mapping[str, np.ndarray] = field(default_factory=dict)  # the last aggregated update, where a rule needs it
 
     def step(
-        self, w: Update, d: Update, buffers: Collection[str] = (), *, keep: bool = False
+        self, w: Update, d: Update, buffers: Collection[str] = (), *, keep: bool = False, spend: bool = False
     ) -> tuple[dict[str, np.ndarray], Optimizer]:
-        """The next model, and the optimizer to use after it."""
+        """The next model, and the optimizer to use after it. It may `keep` d, or `spend` d's memory on the model."""
         first, second, steps = dict(self.first), dict(self.second), self.steps + 1
         new = {}
         for name, array in w.items():
             if name in buffers or array.dtype.kind != "f":
-                new[name] = (array + d[name]).astype(array.dtype)
+                new[name] = np.asarray(array + d[name]).astype(array.dtype, copy=False)
                 continue
             move = d[name]
             if self.name == "adam":
@@ -45,5 +45,8 @@ class Optimizer:
                 second[name] = BETA2 * second.get(name, np.zeros_like(array)) + (1 - BETA2) * move**2
                 hat = first[name] / (1 - BETA1**steps)
                 move = hat / (np.sqrt(second[name] / (1 - BETA2**steps)) + EPSILON)
-            new[name] = (array + self.eta * move).astype(array.dtype)
+            room = d[name] if spend and d[name].dtype == array.dtype else None
+            if self.eta != 1:
+                move = np.multiply(move, self.eta, out=room)
+            new[name] = np.asarray(np.add(array, move, out=room)).astype(array.dtype, copy=False)
         return new, Optimizer(self.name, self.eta, steps, first, second, d if keep else {})

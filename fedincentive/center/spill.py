@@ -16,9 +16,9 @@ from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
 from ..mechanisms import Answer, Mechanism
 from ..messages import Update
+from .closing import TILED
 
 SHARE = 0.5  # of the memory that is free when the run opens; beyond it `spill: auto` goes to disk
-RULES = ("mean", "trimmed-mean", "median")  # the rules that can read updates tile by tile
 
 
 class Spill:
@@ -27,7 +27,7 @@ class Spill:
     def __init__(self, mechanism: Mechanism, n: int, w: Update, folder: Path | None) -> None:
         needed = n * sum(array.nbytes for array in w.values())
         wanted = mechanism.settings.spill
-        self.active = mechanism.rule in RULES and (
+        self.active = mechanism.rule in TILED and (
             wanted == "always" or (wanted == "auto" and needed > SHARE * free_memory())
         )
         self._kept: list[StoredUpdate] = []

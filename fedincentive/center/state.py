@@ -1,9 +1,9 @@
 """The state of a run on disk: one small JSON file, replaced after every round, and the model beside it.
 
-    state.json      everything but arrays, the entries that are still to be appended, and which model belongs to it
-    model-N.npz     w and the optimizer's arrays after N training rounds (not written in scalar rounds)
-    agents.json     what in-process agents must remember
-    manifest.json   for people and auditors: settings, versions, agents, ledger checkpoints
+    state.json            everything but arrays, entries still to be appended, and which model belongs to it
+    model-N.safetensors   w and the optimizer's arrays after N training rounds (not written in scalar rounds)
+    agents.json           what in-process agents must remember
+    manifest.json         for people and auditors: settings, versions, agents, ledger checkpoints
 
 The model is on disk before the state that names it; the state is replaced in one step. No pickle anywhere.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -20,10 +19,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..errors import RunError
+from ..aggregation import StoredUpdate, store
+from ..aggregation.stored import sync_directory
+from ..errors import AggregationError, RunError
 from ..mechanisms import Run, Settings
 
 STATE, MANIFEST, AGENTS = "state.json", "manifest.json", "agents.json"
+SPARE = ".spare"  # the model before, which the next one is written over
 # These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
 FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats", "spill")
 Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second, last) -> name -> array
@@ -36,17 +38,23 @@ def exists(directory: Path) -> bool:
 def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays) -> None:
     """Replace the state; the model file is written only when it is not there yet."""
     directory.mkdir(parents=True, exist_ok=True)
-    flat: dict[str, Any] = {
-        f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()
-    }
     new = not (directory / model).exists()
     if new:
-        replace(directory / model, lambda file: np.savez(file, **{f"a{k}": a for k, a in enumerate(flat.values())}))
-    write_json(directory / STATE, {**values, "model": model, "arrays": list(flat)})
+        flat = {f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()}
+        try:
+            store(directory / model, flat, durable=True, over=directory / SPARE)
+        except AggregationError as error:
+            raise RunError(f"{error} Make room and resume; the last round that closed is safe.") from error
+    write_json(directory / STATE, {**values, "model": model})
     if new:
-        for old in directory.glob("model-*.npz"):
+        for old in directory.glob("model-*"):
             if old.name != model:
-                old.unlink()
+                os.replace(old, directory / SPARE)
+
+
+def tidy(directory: Path) -> None:
+    """The run is over: no further model comes."""
+    (directory / SPARE).unlink(missing_ok=True)
 
 
 def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
@@ -57,11 +65,11 @@ def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarra
     path = directory / values["model"]
     groups: dict[str, dict[str, np.ndarray]] = {"w": {}, "first": {}, "second": {}, "last": {}}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            for k, label in enumerate(values["arrays"]):
+        with StoredUpdate(path) as file:
+            for label in file:
                 group, name = label.split(":", 1)
-                groups[group][name] = file[f"a{k}"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                groups[group][name] = file[label]
+    except (AggregationError, ValueError, KeyError) as error:
         raise RunError(
             f"{path} is missing or damaged ({error}): restore it from a backup or start a new run."
         ) from error
@@ -116,10 +124,5 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    if not durable:
-        return
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    if durable:
+        sync_directory(path.parent)

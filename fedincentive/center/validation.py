@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..agent.identity import authentic
+from ..aggregation import all_finite
 from ..errors import ReportRefused
 from ..mechanisms import Answer, Mechanism, Run
 from ..messages import Report, Update
@@ -120,6 +121,6 @@ def entry(who: str, name: str, given: np.ndarray, expected: np.ndarray) -> None:
         raise ReportRefused(f"{who} sends {name!r} with shape {given.shape}: the model has {expected.shape}.")
     if given.dtype != expected.dtype:
         raise ReportRefused(f"{who} sends {name!r} as {given.dtype}: the model has {expected.dtype}.")
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
+    if given.dtype.kind == "f" and not all_finite(given):
         bad = int(np.count_nonzero(~np.isfinite(given)))
         raise ReportRefused(f"{who} sends {name!r} with {bad} values that are NaN or infinite: its training diverged.")

@@ -80,7 +80,7 @@ class Hooks:
             for weight, update in zip(weights, updates, strict=True)
         ]
         kept, _ = self.aggregator.on_before_aggregation(models)
-        return [difference(to_arrays(model), w) for _, model in kept], [float(weight) for weight, _ in kept]
+        return [difference(model, w) for _, model in kept], [float(weight) for weight, _ in kept]
 
     def after(self, w: Update) -> Update:
         if not self.revises_model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -15,18 +16,18 @@ from ...messages import Update
 
 def to_arrays(parameters: Any) -> dict[str, np.ndarray]:
     """A copy of a model as arrays; bfloat16, which NumPy lacks, becomes float32."""
+    return {name: tensor.numpy().copy() for name, tensor in tensors(parameters).items()}
+
+
+def tensors(parameters: Any) -> dict[str, torch.Tensor]:
+    """A model as CPU tensors that share its memory where they can: for reading, until it is trained again."""
     if not isinstance(parameters, Mapping):
         raise SettingError(
             f"get_model_params() returns a {type(parameters).__name__}: a mapping from name to tensor is needed, such "
             "as model.state_dict()."
         )
-    arrays = {}
-    for name, tensor in parameters.items():
-        tensor = torch.as_tensor(tensor).detach().cpu()
-        if tensor.dtype == torch.bfloat16:
-            tensor = tensor.float()
-        arrays[name] = tensor.numpy().copy()
-    return arrays
+    found = {name: torch.as_tensor(tensor).detach().cpu() for name, tensor in parameters.items()}
+    return {name: tensor.float() if tensor.dtype == torch.bfloat16 else tensor for name, tensor in found.items()}
 
 
 def to_tensors(w: Update) -> OrderedDict[str, torch.Tensor]:
@@ -34,9 +35,23 @@ def to_tensors(w: Update) -> OrderedDict[str, torch.Tensor]:
     return OrderedDict((name, torch.from_numpy(np.array(array))) for name, array in w.items())
 
 
-def difference(new: Update, old: Update) -> dict[str, np.ndarray]:
+def lent(w: Update) -> OrderedDict[str, torch.Tensor]:
+    """The model itself as tensors, for those who only read it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return OrderedDict((name, torch.from_numpy(np.asarray(array))) for name, array in w.items())
+
+
+def set_model(holder: Any, w: Update) -> None:
+    """Give a trainer or aggregator the model: FedML's own copy what they are given, others get a copy to keep."""
+    copies = type(holder).set_model_params.__module__.startswith("fedml.")
+    holder.set_model_params(lent(w) if copies else to_tensors(w))
+
+
+def difference(new: Any, old: Update) -> dict[str, np.ndarray]:
     """d = w_local - w, in the model's own types."""
-    return {name: np.asarray(new[name] - array).astype(array.dtype, copy=False) for name, array in old.items()}
+    model = tensors(new)
+    return {name: np.asarray(model[name].numpy() - w).astype(w.dtype, copy=False) for name, w in old.items()}
 
 
 def buffers(model: Any, w: Update) -> frozenset[str]:

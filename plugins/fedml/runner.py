@@ -13,7 +13,7 @@ from ...center import Center, Outcome
 from ...errors import SettingError
 from ...game import max_regret
 from ...messages import RoundResult
-from .arrays import to_tensors
+from .arrays import set_model
 from .client import Client
 from .host import Host
 from .links import connect
@@ -116,7 +116,7 @@ class Runner:
     def _test(self, center: Center, step: int) -> None:
         """FedML's own tests of the new model, as often as `frequency_of_the_test` says."""
         host, args = self.host, self.args
-        host.aggregator.set_model_params(to_tensors(center.w))
+        set_model(host.aggregator, center.w)
         args.round_idx = step
         often = int(getattr(args, "frequency_of_the_test", 0) or 0)
         if often and (step % often == 0 or step == host.settings.rounds - 1):

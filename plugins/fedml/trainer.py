@@ -16,7 +16,7 @@ from ...agent import LossSite, Site, Strategy
 from ...errors import SettingError
 from ...mechanisms import Settings, generator
 from ...messages import Update
-from .arrays import difference, to_arrays, to_tensors
+from .arrays import difference, set_model, to_arrays
 from .data import LocalData
 
 
@@ -101,21 +101,23 @@ class _Work:
         seed = int(generator(self.seed, "train", self.agent, step).integers(2**31))
         random.seed(seed)
         np.random.seed(seed)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
         loader = self.data.loader(points, seed)
         trainer, args = self.trainer, self.args
         args.round_idx = step
         trainer.set_id(self.data.client)
         trainer.update_dataset(loader, self.data.test, len(points))
-        trainer.set_model_params(to_tensors(w))
+        set_model(trainer, w)
         trainer.on_before_local_training(loader, self.device, args)
         trainer.train(loader, self.device, args)
         trainer.on_after_local_training(loader, self.device, args)
-        return difference(to_arrays(trainer.get_model_params()), w)
+        return difference(trainer.get_model_params(), w)
 
     def loss(self, w: Update) -> float:
         """The mean loss on the agent's test data, from the trainer's own `test`."""
-        self.trainer.set_model_params(to_tensors(w))
+        set_model(self.trainer, w)
         found = self.trainer.test(self.data.test, self.device, self.args)
         if isinstance(found, Mapping) and found.get("test_total"):
             return float(found["test_loss"]) / float(found["test_total"])

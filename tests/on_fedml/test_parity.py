@@ -13,6 +13,7 @@ import yaml
 
 from fedincentive import engine, game, ledger, mechanisms
 from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.aggregation import StoredUpdate
 from fedincentive.center import Center
 
 HERE = Path(__file__).parent
@@ -55,8 +56,8 @@ def head_of(folder: Path) -> str:
 
 def model_of(folder: Path) -> dict[str, np.ndarray]:
     state = folder / "fedincentive-runs" / RUN / "state"
-    with np.load(next(state.glob("model-*.npz"))) as file:
-        return {name: file[name] for name in file.files}
+    with StoredUpdate(next(state.glob("model-*.safetensors"))) as file:
+        return dict(file)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import signal
 import subprocess
@@ -163,7 +164,7 @@ def test_nothing_to_restore(tmp_path) -> None:
         Center.restore(tmp_path, settings, mechanisms.get("fedavg", settings))
 
 
-@pytest.mark.parametrize("name", ["state.json", "model-0.npz"])
+@pytest.mark.parametrize("name", ["state.json", "model-0.safetensors"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"PK\x03\x04 not a zip"])
 def test_a_damaged_state_is_named_and_never_guessed_around(tmp_path, name, damage) -> None:
     open_run(tmp_path)
@@ -174,20 +175,20 @@ def test_a_damaged_state_is_named_and_never_guessed_around(tmp_path, name, damag
 
 def test_a_pickle_in_the_model_file_is_not_loaded(tmp_path) -> None:
     open_run(tmp_path)
-    np.savez(tmp_path / "model-0.npz", a0=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(RunError, match="model-0.npz is missing or damaged"):
+    (tmp_path / "model-0.safetensors").write_bytes(pickle.dumps({"w:w": np.zeros(3)}))
+    with pytest.raises(RunError, match="model-0.safetensors is missing or damaged"):
         open_run(tmp_path)
 
 
 def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
     center, agents = open_run(tmp_path, gamma=0.05)
-    written = (tmp_path / "model-0.npz").stat().st_mtime_ns
+    written = (tmp_path / "model-0.safetensors").stat().st_mtime_ns
     for _ in range(5):
         for report in engine.answers(center.broadcast(), agents):
             center.submit(report)
         assert center.close().phase == "contribute"
-    assert (tmp_path / "model-0.npz").stat().st_mtime_ns == written
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-0.npz", "state.json"]
+    assert (tmp_path / "model-0.safetensors").stat().st_mtime_ns == written
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-0.safetensors", "state.json"]
 
 
 def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
