@@ -89,9 +89,8 @@ def train(
             updates, delivered = hooks.before(w, updates, delivered)
         clips = mechanism.rule == "centered-clipping"
         d = aggregate(mechanism, updates, delivered, optimizer.last or (zeros(w) if clips else {}))
-        own = (
-            mechanism.rule in TILED and not mechanism.truthful
-        )  # other rules may give a client's arrays, metrics want d
+        # Other rules may give a client's own arrays, and the truthful payment's metrics look at d.
+        own = mechanism.rule in TILED and not mechanism.truthful
         return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
 
     answered = [name for name in run.agents if name in reports]

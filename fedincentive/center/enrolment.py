@@ -41,12 +41,12 @@ def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:
     return run
 
 
-def frozen(w: Update) -> dict[str, np.ndarray]:
+def frozen(w: Update) -> Update:
     """A copy of a host's model that nobody can change in place."""
     return freeze({name: np.array(array) for name, array in w.items()})
 
 
-def freeze(w: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def freeze(w: Update) -> Update:
     for array in w.values():
         array.flags.writeable = False
     return w

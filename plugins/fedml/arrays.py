@@ -16,18 +16,18 @@ from ...messages import Update
 
 def to_arrays(parameters: Any) -> dict[str, np.ndarray]:
     """A copy of a model as arrays; bfloat16, which NumPy lacks, becomes float32."""
-    return {name: tensor.numpy().copy() for name, tensor in tensors(parameters).items()}
+    return {name: array.copy() for name, array in arrays(parameters).items()}
 
 
-def tensors(parameters: Any) -> dict[str, torch.Tensor]:
-    """A model as CPU tensors that share its memory where they can: for reading, until it is trained again."""
+def arrays(parameters: Any) -> dict[str, np.ndarray]:
+    """A model as arrays that share its memory where they can: for reading, until it is trained again."""
     if not isinstance(parameters, Mapping):
         raise SettingError(
             f"get_model_params() returns a {type(parameters).__name__}: a mapping from name to tensor is needed, such "
             "as model.state_dict()."
         )
     found = {name: torch.as_tensor(tensor).detach().cpu() for name, tensor in parameters.items()}
-    return {name: tensor.float() if tensor.dtype == torch.bfloat16 else tensor for name, tensor in found.items()}
+    return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in found.items()}
 
 
 def to_tensors(w: Update) -> OrderedDict[str, torch.Tensor]:
@@ -50,8 +50,8 @@ def set_model(holder: Any, w: Update) -> None:
 
 def difference(new: Any, old: Update) -> dict[str, np.ndarray]:
     """d = w_local - w, in the model's own types."""
-    model = tensors(new)
-    return {name: np.asarray(model[name].numpy() - w).astype(w.dtype, copy=False) for name, w in old.items()}
+    model = arrays(new)
+    return {name: np.asarray(model[name] - array).astype(array.dtype, copy=False) for name, array in old.items()}
 
 
 def buffers(model: Any, w: Update) -> frozenset[str]:

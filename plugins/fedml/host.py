@@ -21,7 +21,7 @@ from ...game import Game
 from ...game import read as read_game
 from ...messages import Enrol
 from . import aggregator as server_side
-from .arrays import buffers, to_arrays
+from .arrays import arrays, buffers
 from .data import local_data
 from .settings import agent_names, read
 from .trainer import IncentiveClientTrainer, trainer_site
@@ -125,9 +125,9 @@ class Host:
             center.hooks = server_side.Hooks(self.aggregator)
         return center
 
-    @cached_property
+    @property
     def _w0(self) -> Any:
-        return {"w": self.game.w0} if self.game is not None else to_arrays(self.aggregator.get_model_params())
+        return {"w": self.game.w0} if self.game is not None else arrays(self.aggregator.get_model_params())
 
     @cached_property
     def _options(self) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Hello:
 
 
 Message = Hello | Broadcast | Report
+Buffer = bytes | np.ndarray  # of uint8
 _KINDS: dict[str, type] = {"hello": Hello, "broadcast": Broadcast, "report": Report}
 _ARRAYS = {"broadcast": "w", "report": "update"}  # the one field of each kind that holds arrays
 
@@ -88,10 +89,10 @@ def encode(message: Message) -> bytes:
     return b"".join([PREFIX.pack(MAGIC, VERSION, len(head)), head, *parts])
 
 
-def decode(data: bytes) -> Message:
+def decode(data: Buffer) -> Message:
     """The message in these bytes, or a WireError; arrays are read-only views of `data`."""
     try:
-        return _decode(memoryview(data))
+        return _decode(memoryview(data).toreadonly())
     except WireError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, struct.error) as error:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ....errors import SettingError
 from ....settings import nearest
+from ..wire import Buffer
 
 BACKENDS = ("GRPC", "MPI", "TRPC")
 
@@ -17,7 +18,7 @@ class Link(Protocol):
 
     def send(self, rank: int, frame: bytes, timeout: float) -> None: ...
 
-    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+    def receive(self, timeout: float) -> tuple[str, Buffer] | None:
         """(a description of the sender for the log, frame), or None after `timeout` seconds."""
 
     def close(self) -> None: ...

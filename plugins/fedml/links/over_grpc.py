@@ -1,7 +1,8 @@
 """FedML's own gRPC service, with frames that are never unpickled.
 
 It differs from FedML's manager where that one fails: each end binds its configured address only, a send waits for an
-end that has not started yet, a receiver sleeps while nothing comes, and an unreachable end is an error in time.
+end that has not started yet, a receiver sleeps while nothing comes, and an unreachable end is an error in time. A large
+frame travels in parts, and an end takes few of them at a time, so that its memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from fedml.core.distributed.communication.grpc import grpc_comm_manager_pb2 as p
 from fedml.core.distributed.communication.grpc import grpc_comm_manager_pb2_grpc as service
 
 from ....errors import RunError, SettingError
+from ..wire import Buffer
+from .parts import PART, Assembly, Busy, Lost, divide
 
-LARGEST = 1000 * 2**20
 OPTIONS = [
-    ("grpc.max_send_message_length", LARGEST),
-    ("grpc.max_receive_message_length", LARGEST),
+    ("grpc.max_send_message_length", PART + 1024),
+    ("grpc.max_receive_message_length", PART + 1024),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),  # two servers on one port would share its clients
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.initial_reconnect_backoff_ms", 100),
 ]
-PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+BUSY, AGAIN = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.FAILED_PRECONDITION
+PASSING = (grpc.StatusCode.UNAVAILABLE, BUSY, AGAIN)
 PAUSE = 0.2
+SERVER = 0
 WAITING_FRAMES = 256  # a flood is turned away instead of filling the memory
 
 
@@ -39,10 +43,11 @@ class GrpcLink:
     def __init__(self, table: str, rank: int, size: int) -> None:
         self.rank = rank
         self._addresses = read_table(table, size)
-        self._inbox: queue.Queue[tuple[str, bytes]] = queue.Queue(WAITING_FRAMES)
+        self._inbox: queue.Queue[tuple[str, Buffer]] = queue.Queue()
+        self._assembly, self._in_use = Assembly(), False
         self._channels: dict[int, grpc.Channel] = {}
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=OPTIONS)
-        service.add_gRPCCommManagerServicer_to_server(_Inbox(self._inbox), self._server)
+        service.add_gRPCCommManagerServicer_to_server(_Inbox(self._inbox, self._assembly), self._server)
         address = self._addresses[rank]
         try:
             bound = self._server.add_insecure_port(address)
@@ -56,24 +61,34 @@ class GrpcLink:
     def send(self, rank: int, frame: bytes, timeout: float) -> None:
         if rank not in self._channels:
             self._channels[rank] = grpc.insecure_channel(self._addresses[rank], options=OPTIONS)
-        stub = service.gRPCCommManagerStub(self._channels[rank])
-        request, end = pb2.CommRequest(client_id=self.rank, message=frame), time.monotonic() + timeout
-        while True:
+        stub, end = service.gRPCCommManagerStub(self._channels[rank]), time.monotonic() + timeout
+        parts, number = divide(frame), 0
+        while number < len(parts):
+            request = pb2.CommRequest(client_id=self.rank, message=parts[number])
             try:
                 stub.sendMessage(request, timeout=max(end - time.monotonic(), 0.001), wait_for_ready=True)
-                return
+                number += 1
             except grpc.RpcError as error:
                 # A call that was under way when the other end died fails at once; that end may be coming back.
                 if error.code() not in PASSING or time.monotonic() + PAUSE > end:
                     where = f"rank {rank} at {self._addresses[rank]}"
                     raise ConnectionError(f"{where}: {error.code().name}") from None
+                if error.code() is BUSY and rank == SERVER:
+                    end = time.monotonic() + timeout  # it is there, and will have time
+                if error.code() is AGAIN:
+                    number = 0
                 time.sleep(PAUSE)
 
-    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+    def receive(self, timeout: float) -> tuple[str, Buffer] | None:
+        if self._in_use:  # until now: whoever received it has what it wanted
+            self._assembly.release()
+            self._in_use = False
         try:
-            return self._inbox.get(timeout=timeout)
+            sender, frame = self._inbox.get(timeout=timeout)
         except queue.Empty:
             return None
+        self._in_use = not isinstance(frame, bytes)
+        return sender, frame
 
     def close(self) -> None:
         self._server.stop(1.0).wait()
@@ -84,14 +99,20 @@ class GrpcLink:
 
 
 class _Inbox(service.gRPCCommManagerServicer):
-    def __init__(self, inbox: queue.Queue[tuple[str, bytes]]) -> None:
-        self._inbox = inbox
+    def __init__(self, inbox: queue.Queue[tuple[str, Buffer]], assembly: Assembly) -> None:
+        self._inbox, self._assembly = inbox, assembly
 
     def sendMessage(self, request: pb2.CommRequest, context: grpc.ServicerContext) -> pb2.CommResponse:  # noqa: N802
         try:
-            self._inbox.put_nowait((f"{context.peer()} (says it is rank {request.client_id})", request.message))
-        except queue.Full:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages are waiting")
+            if self._inbox.qsize() >= WAITING_FRAMES:
+                raise Busy
+            frame = self._assembly.add(request.message)
+            if frame is not None:
+                self._inbox.put((f"{context.peer()} (says it is rank {request.client_id})", frame))
+        except Busy:
+            context.abort(BUSY, "too many messages are waiting")
+        except Lost:
+            context.abort(AGAIN, "the parts before this one are not here: send them all again")
         return pb2.CommResponse()
 
 

@@ -1,0 +1,118 @@
+"""Large frames in parts: the receiver holds few of them at a time, and asks the other senders to wait.
+
+    b"FPRT" | which frame (16 random bytes) | offset | size of the whole | the bytes from there on
+
+Parts of a frame come in order. A part that comes twice (its answer was lost) is taken once; one whose beginning is not
+here (the receiver was restarted, or gave up on a sender that fell silent) must be sent again from the first.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..wire import Buffer
+
+PART = 8 * 2**20
+FRAMES = 2  # large frames held at a time: one being used, one on its way
+SILENCE = 30.0  # seconds after which an unfinished frame gives up its place
+HEAD = struct.Struct("<4s16sQQ")
+MAGIC = b"FPRT"
+
+
+class Busy(Exception):
+    """No place for another large frame now."""
+
+
+class Lost(Exception):
+    """A part whose beginning is not here."""
+
+
+def divide(frame: bytes) -> Sequence[bytes]:
+    """The messages that carry a frame; a small one is its own."""
+    return [frame] if len(frame) <= PART else Parts(frame)
+
+
+class Parts(Sequence[bytes]):
+    """Made one by one, as they are sent: they never exist all at once."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame, self._name = memoryview(frame), os.urandom(16)
+
+    def __len__(self) -> int:
+        return -(-len(self._frame) // PART)
+
+    def __getitem__(self, number: int) -> bytes:  # type: ignore[override]
+        start = range(len(self))[number] * PART
+        return HEAD.pack(MAGIC, self._name, start, len(self._frame)) + self._frame[start : start + PART]
+
+
+@dataclass
+class Incoming:
+    """A frame of which the first `filled` bytes have come."""
+
+    values: np.ndarray
+    filled: int
+    heard: float  # when its last part came
+
+
+class Assembly:
+    """Puts frames together. A large frame keeps its place until the receiver releases it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._incoming: dict[bytes, Incoming] = {}
+        self._held = 0  # complete, not released
+        self._recent: deque[bytes] = deque(maxlen=64)  # the last ones that were complete
+
+    def add(self, message: bytes) -> Buffer | None:
+        """A small frame as it is, a large one when its last part has come, else None."""
+        if message[:4] != MAGIC:
+            return message
+        if len(message) <= HEAD.size:
+            raise Lost
+        _, name, start, total = HEAD.unpack_from(message)
+        part = np.frombuffer(message, np.uint8, offset=HEAD.size)
+        with self._lock:
+            if name in self._recent:
+                return None
+            frame = self._incoming.get(name) or self._begin(name, start, total)
+            end = start + len(part)
+            if start > frame.filled or end > len(frame.values):
+                raise Lost
+            frame.heard = time.monotonic()
+            if end > frame.filled:
+                frame.values[start:end] = part
+                frame.filled = end
+            if frame.filled < len(frame.values):
+                return None
+            del self._incoming[name]
+            self._recent.append(name)
+            self._held += 1
+            return frame.values
+
+    def release(self) -> None:
+        """One large frame that was complete is not needed any more."""
+        with self._lock:
+            self._held -= 1
+
+    def _begin(self, name: bytes, start: int, total: int) -> Incoming:
+        if start:
+            raise Lost
+        now = time.monotonic()
+        self._incoming = {key: one for key, one in self._incoming.items() if now - one.heard < SILENCE}
+        if len(self._incoming) + self._held >= FRAMES:
+            raise Busy
+        try:
+            frame = Incoming(np.empty(total, np.uint8), 0, now)  # the system gives memory as parts come
+        except (MemoryError, ValueError):
+            raise Busy from None
+        self._incoming[name] = frame
+        return frame
