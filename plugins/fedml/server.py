@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
@@ -83,7 +84,7 @@ class Server:
         self.progress(center, center.close())
 
     def _tell_the_end(self, center: Center) -> None:
-        self._frame = wire.encode(center.broadcast())
+        self._frame = wire.encode(dataclasses.replace(center.broadcast(), w=None))  # they need no model to end
         pending = [self._send(agent, self._frame, self.host.heartbeat) for agent in self.ranks]
         for sent in pending:
             if sent is not None:

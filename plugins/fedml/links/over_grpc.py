@@ -67,7 +67,7 @@ class GrpcLink:
             request = pb2.CommRequest(client_id=self.rank, message=parts[number])
             try:
                 stub.sendMessage(request, timeout=max(end - time.monotonic(), 0.001), wait_for_ready=True)
-                number += 1
+                number, end = number + 1, time.monotonic() + timeout  # a large frame takes as long as it takes
             except grpc.RpcError as error:
                 # A call that was under way when the other end died fails at once; that end may be coming back.
                 if error.code() not in PASSING or time.monotonic() + PAUSE > end:
