@@ -6,8 +6,10 @@
 #include <atomic>
 #include <deque>
 #include <stdexcept>
+#include <tuple>
 
 #include "core/crc32c.hpp"
+#include "core/files.hpp"
 #include "core/plan.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
@@ -164,6 +166,29 @@ uint32_t checksum(const py::buffer& data) {
   return crc32c(info.ptr, static_cast<size_t>(info.size * info.itemsize));
 }
 
+std::vector<uint32_t> checksums(const py::buffer& data, int64_t chunk) {
+  const py::buffer_info info = data.request();
+  const py::gil_scoped_release release;
+  const int64_t size = info.size * info.itemsize;
+  std::vector<uint32_t> found(static_cast<size_t>((size + chunk - 1) / chunk));
+  crc32c_chunks(info.ptr, static_cast<size_t>(size), static_cast<size_t>(chunk), found.data());
+  return found;
+}
+
+// (file, direct, offset, address, size) of each; answers with (size, errno, checksums) of each.
+using Reads = std::vector<std::tuple<int, int, int64_t, int64_t, int64_t>>;
+std::vector<std::tuple<int64_t, int, std::vector<uint32_t>>> read_files(const Reads& reads, int64_t chunk,
+                                                                        int64_t threads) {
+  std::vector<std::tuple<int64_t, int, std::vector<uint32_t>>> answers(reads.size());
+  const py::gil_scoped_release release;
+  run_parallel(static_cast<int64_t>(reads.size()), threads, [&](int64_t, int64_t item) {
+    const auto [file, direct, offset, address, size] = reads[static_cast<size_t>(item)];
+    Received received = read_checked({file, direct, offset, reinterpret_cast<unsigned char*>(address), size}, chunk);
+    answers[static_cast<size_t>(item)] = {received.size, received.error, std::move(received.checksums)};
+  });
+  return answers;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
@@ -173,6 +198,9 @@ PYBIND11_MODULE(_native, module) {
   module.def("all_finite", &all_finite,
              "Whether values in memory are neither NaN nor infinite; also how fast memory is read.");
   module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
+  module.def("crc32c_chunks", &checksums, "The same of every chunk of them.");
+  module.def("read_files", &read_files, "Reads from several files at a time, with the CRC-32C of every chunk.");
+  module.def("cached_share", &cached_share, "The share of an open file that is in the system's cache.");
   module.def("compiled_isas", &compiled_isas);
   module.def("supported_isas", &supported_isas);
   module.def("plan", &plan, "The selection network for n clients and k trimmed per side, for tests and curiosity.");

@@ -39,7 +39,30 @@ __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* byt
   for (; size > 0; ++bytes, --size) rest = _mm_crc32_u8(rest, *bytes);
   return ~rest;
 }
+
+// `chunk` is a multiple of 8.
+__attribute__((target("sse4.2"))) void four_chunks_sse42(const unsigned char* bytes, size_t chunk, uint32_t* out) {
+  uint64_t values[kChunksAtOnce];
+  for (uint64_t& value : values) value = 0xffffffff;
+  for (size_t at = 0; at < chunk; at += 8) {
+    for (size_t k = 0; k < kChunksAtOnce; ++k) {
+      uint64_t word;
+      std::memcpy(&word, bytes + k * chunk + at, 8);
+      values[k] = _mm_crc32_u64(values[k], word);
+    }
+  }
+  for (size_t k = 0; k < kChunksAtOnce; ++k) out[k] = ~static_cast<uint32_t>(values[k]);
+}
 #endif
+
+bool has_instruction() {
+#if defined(__x86_64__)
+  static const bool found = __builtin_cpu_supports("sse4.2");
+  return found;
+#else
+  return false;
+#endif
+}
 
 }  // namespace
 
@@ -61,10 +84,26 @@ uint32_t crc32c_portable(const void* data, size_t size) {
 
 uint32_t crc32c(const void* data, size_t size) {
 #if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
-  if (has_instruction) return crc32c_sse42(static_cast<const unsigned char*>(data), size);
+  if (has_instruction()) return crc32c_sse42(static_cast<const unsigned char*>(data), size);
 #endif
   return crc32c_portable(data, size);
+}
+
+void crc32c_chunks(const void* data, size_t size, size_t chunk, uint32_t* out) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+#if defined(__x86_64__)
+  for (; has_instruction() && chunk % 8 == 0 && size >= kChunksAtOnce * chunk; out += kChunksAtOnce) {
+    four_chunks_sse42(bytes, chunk, out);
+    bytes += kChunksAtOnce * chunk;
+    size -= kChunksAtOnce * chunk;
+  }
+#endif
+  for (; size > 0; ++out) {
+    const size_t next = size < chunk ? size : chunk;
+    *out = crc32c(bytes, next);
+    bytes += next;
+    size -= next;
+  }
 }
 
 }  // namespace fedincentive

@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,15 @@ from ..errors import AggregationError
 from . import native
 from .updates import BFLOAT16, NUMPY_CODES, view
 
-CHUNK = 256 * 1024  # bytes of an entry under one checksum
+CHUNK = 64 * 1024  # bytes of an entry under one checksum
+LARGE = 16 * 2**20  # bytes from which the way a file is read matters
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
-CHECKSUMS = "fedincentive.crc32c"
+CHECKSUMS = "fedincentive.crc32c.64k"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
+Wanted = tuple[int, int, int, int, int]  # file, the same past the cache or -1, offset, address, bytes
 TAGS = {np.dtype(text): tag for tag, text in DTYPES.items() if tag != "BF16"}
 
 
@@ -65,6 +67,7 @@ class StoredUpdate(Mapping[str, Any]):
     def __init__(self, path: str | Path, who: str | None = None) -> None:
         self.path = Path(path)
         self.who = who
+        self._direct = -1
         try:
             self._file = os.open(self.path, os.O_RDONLY)
         except OSError as error:
@@ -98,26 +101,45 @@ class StoredUpdate(Mapping[str, Any]):
         self.close()
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        for file in (self._file, self._direct):
+            if file >= 0:
+                os.close(file)
+        self._file = self._direct = -1
 
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
-        """Fill `values` with the entry's values from coordinate `start` on; every chunk covered whole is checked."""
-        slot, target = self.slots[name], values.data.cast("B")
+        """Fill `values` with the entry's from coordinate `start` on; chunks are checked where it starts with one."""
+        if values.size == 0:
+            return
+        wanted = self.wanted(values, name, start)
+        (answer,) = native.load().read_files([wanted], CHUNK, 1)
+        self.check(answer, wanted, name, start)
+
+    def wanted(self, values: np.ndarray, name: str, start: int) -> Wanted:
+        """What `native.read_files` must be asked for to fill `values`."""
+        slot = self.slots[name]
+        address = values.__array_interface__["data"][0]
+        return self._file, self._direct, slot.offset + start * slot.dtype.itemsize, address, values.nbytes
+
+    def read_past_cache(self) -> None:
+        """From now on read straight from the disk, if the file is large and not in the system's cache already."""
+        size = os.fstat(self._file).st_size
+        if self._direct < 0 and size >= LARGE and native.load().cached_share(self._file, size) < 0.5:
+            with suppress(OSError, AttributeError):  # not every file system can, nor every system
+                self._direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+
+    def check(self, answer: tuple[int, int, list[int]], wanted: Wanted, name: str, start: int) -> None:
+        """Whether it was read whole and is what was written: chunks are looked at where a read starts with one."""
+        (count, error, found), slot = answer, self.slots[name]
+        if error:
+            raise AggregationError(f"{self} cannot be read in entry {name!r}: {os.strerror(error)}.")
+        if count < wanted[-1]:
+            raise AggregationError(f"{self} ends inside entry {name!r}: it was cut while it was being read.")
         begin = start * slot.dtype.itemsize
-        done = 0
-        while done < len(target):
-            count = os.preadv(self._file, [target[done:]], slot.offset + begin + done)
-            if count == 0:
-                raise AggregationError(f"{self} ends inside entry {name!r}: it was cut while it was being read.")
-            done += count
-        crc32c, end = native.load().crc32c, slot.size * slot.dtype.itemsize
-        for number in range(-(-begin // CHUNK), len(slot.checksums)):
-            low, high = number * CHUNK - begin, min((number + 1) * CHUNK, end) - begin
-            if high > len(target):
-                break
-            if crc32c(target[low:high]) != slot.checksums[number]:
+        if not slot.checksums or begin % CHUNK:
+            return
+        first, last = begin // CHUNK, begin + count == slot.size * slot.dtype.itemsize
+        for number, checksum in enumerate(found if last or count % CHUNK == 0 else found[:-1], first):
+            if checksum != slot.checksums[number]:
                 raise AggregationError(f"{self} is damaged in entry {name!r} (chunk {number}): have it sent again.")
 
     def _read_header(self) -> tuple[dict[str, Slot], dict[str, str]]:
@@ -171,8 +193,8 @@ def store(
     [1. 2.]
     """
     views = {name: flat(name, array) for name, array in update.items()}
-    crc32c = native.load().crc32c
-    sums = {name: [crc32c(part) for part in chunks(values)] for name, (_, _, values) in views.items()}
+    crc32c = native.load().crc32c_chunks
+    sums = {name: crc32c(values, CHUNK) for name, (_, _, values) in views.items()}
     extra = {**(metadata or {}), CHECKSUMS: json.dumps(sums, separators=(",", ":"))}
     layout = {name: (tag, shape) for name, (tag, shape, _) in views.items()}
     writer = Writer(path, layout, extra, over)
@@ -270,11 +292,6 @@ def flat(name: str, array: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
     if tag is None:
         raise AggregationError(f"Entry {name!r} has dtype {values.dtype}, which a safetensors file cannot hold.")
     return tag, values.shape, np.ascontiguousarray(values).reshape(-1)
-
-
-def chunks(values: np.ndarray) -> Iterator[memoryview]:
-    data = values.data.cast("B")
-    return (data[begin : begin + CHUNK] for begin in range(0, len(data), CHUNK))
 
 
 def as_bfloat16(values: np.ndarray, who: str) -> Any:

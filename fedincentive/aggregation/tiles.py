@@ -6,7 +6,7 @@ Peak memory is the result (nothing, where it goes to a file) plus two tiles of e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
-from . import kernel
+from . import kernel, native
 from .stored import CHUNK, Slot, StoredUpdate, Writer, as_bfloat16, flat
 from .updates import Batch, Entry, read
 
-MEMORY = 256 * 2**20  # bytes for tiles unless the caller says otherwise
+MEMORY = 128 * 2**20  # bytes for tiles unless the caller says otherwise
 READERS = 2
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
@@ -203,27 +203,36 @@ class StoredBatch:
     def _read_ahead(self) -> Iterator[tuple[Tile, list[np.ndarray]]]:
         """Every tile with its values; while one is used the next is being read."""
         tiles = list(self._tiles())
+        for item in self.sources:
+            if isinstance(item, StoredUpdate):
+                item.read_past_cache()
         largest = max((t.size * self.slots[t.name].dtype.itemsize for t in tiles), default=0)
         buffers = [[np.empty(largest, np.uint8) for _ in self.sources] for _ in range(2)]
         total = sum(slot.size * slot.dtype.itemsize for slot in self.slots.values()) * self.clients
         done = 0
-        with ThreadPoolExecutor(READERS) as readers:
-            waiting = self._start(readers, tiles[0], buffers[0]) if tiles else []
+        with ThreadPoolExecutor(1) as reader:
+            waiting = reader.submit(self._read, tiles[0], buffers[0]) if tiles else None
             for number, tile in enumerate(tiles):
-                arrays = [reading.result() for reading in waiting]
+                assert waiting is not None
+                arrays = waiting.result()
                 if number + 1 < len(tiles):
-                    waiting = self._start(readers, tiles[number + 1], buffers[(number + 1) % 2])
+                    waiting = reader.submit(self._read, tiles[number + 1], buffers[(number + 1) % 2])
                 yield tile, arrays
                 done += sum(array.nbytes for array in arrays)
                 if self.request.progress is not None:
                     self.request.progress(done, total)
 
-    def _start(self, readers: ThreadPoolExecutor, tile: Tile, buffers: list[np.ndarray]) -> list[Future[np.ndarray]]:
+    def _read(self, tile: Tile, buffers: list[np.ndarray]) -> list[np.ndarray]:
+        """One tile of every client, from several files at a time."""
         dtype = self.slots[tile.name].dtype
-
-        def read(item: Source, buffer: np.ndarray) -> np.ndarray:
-            values = buffer[: tile.size * dtype.itemsize].view(dtype)
-            item.read_into(values, tile.name, tile.start)
-            return values
-
-        return [readers.submit(read, item, buffer) for item, buffer in zip(self.sources, buffers, strict=True)]
+        arrays = [buffer[: tile.size * dtype.itemsize].view(dtype) for buffer in buffers]
+        stored = []
+        for item, values in zip(self.sources, arrays, strict=True):
+            if isinstance(item, StoredUpdate):
+                stored.append((item, item.wanted(values, tile.name, tile.start)))
+            else:
+                item.read_into(values, tile.name, tile.start)
+        answers = native.load().read_files([wanted for _, wanted in stored], CHUNK, READERS)
+        for (item, wanted), answer in zip(stored, answers, strict=True):
+            item.check(answer, wanted, tile.name, tile.start)
+        return arrays

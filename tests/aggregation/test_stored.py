@@ -15,7 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, native, store, trimmed_mean, weighted_mean
+from fedincentive.aggregation import (
+    StoredUpdate,
+    StoredUpdates,
+    median,
+    native,
+    store,
+    stored,
+    trimmed_mean,
+    weighted_mean,
+)
 from fedincentive.aggregation.stored import CHUNK
 from fedincentive.errors import AggregationError
 
@@ -243,3 +252,50 @@ def test_the_checksum_is_crc32c() -> None:
     crc32c = native.load().crc32c
     assert crc32c(b"123456789") == 0xE3069283  # the check value every CRC-32C publishes
     assert crc32c(bytes(32)) == 0x8A9136AA and crc32c(b"") == 0
+
+
+@pytest.fixture
+def past_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file is read past the system's cache, where its file system allows that."""
+    monkeypatch.setattr(stored, "LARGE", 0)
+    monkeypatch.setattr(native.load(), "cached_share", lambda file, size: 0.0)
+
+
+@pytest.mark.parametrize("size", [1, 1000, CHUNK // 4, 3 * CHUNK // 4 + 1, 2**20 + 77])
+def test_reading_past_the_cache_gives_the_same(past_cache: None, tmp_path: Path, size: int) -> None:
+    """Sizes and offsets that are no multiples of a disk's blocks, pieces of more than one read."""
+    updates = [
+        {"odd": np.arange(i, i + 3, dtype=np.uint8), "w": np.random.default_rng(i).normal(size=size)} for i in range(5)
+    ]
+    paths = [store(tmp_path / f"{i}.safetensors", update) for i, update in enumerate(updates)]
+    opened = [StoredUpdate(path) for path in paths]
+    result = trimmed_mean(StoredUpdates(opened, memory=10 * CHUNK), trim=1)
+    assert np.array_equal(result["w"], trimmed_mean([update["w"] for update in updates], trim=1))
+    assert all(update._direct >= 0 for update in opened)
+    for update in opened:
+        update.close()
+
+
+def test_damage_is_found_past_the_cache(past_cache: None, tmp_path: Path) -> None:
+    paths = [store(tmp_path / f"{i}", {"w": np.ones(CHUNK, np.float32)}) for i in range(3)]
+    data = bytearray(paths[1].read_bytes())
+    data[-9] ^= 1
+    paths[1].write_bytes(data)
+    with pytest.raises(AggregationError, match=r"client '1' is damaged in entry 'w' \(chunk 3\)"):
+        median(paths)
+
+
+def test_a_file_in_use_is_in_the_cache(tmp_path: Path) -> None:
+    path = store(tmp_path / "w", {"w": np.ones(10 * CHUNK, np.float32)})
+    with open(path, "rb") as file:
+        assert len(file.read()) == path.stat().st_size
+        assert native.load().cached_share(file.fileno(), path.stat().st_size) == 1.0
+        assert native.load().cached_share(file.fileno(), 0) == 1.0
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 256, 257, 1000])
+def test_checksums_of_chunks_are_those_of_each(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    for chunk in (1, 8, 24, 64, 100):
+        expected = [native.load().crc32c(data[i : i + chunk]) for i in range(0, size, chunk)]
+        assert native.load().crc32c_chunks(data, chunk) == expected
