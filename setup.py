@@ -26,6 +26,8 @@ CSRC = ROOT / "csrc"
 
 # -ffp-contract=off: or GCC fuses multiply and add under AVX-512 only, and results differ between machines.
 FLAGS = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
+# GCC 12 suspects its own AVX-512 header
+FLAGS += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 ISA_FLAGS = {
     "isa_avx2": ["-mavx2"],
     "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"],

@@ -3,8 +3,8 @@
     python benchmarks/ratios.py [--quick] [--json FILE] [--megabytes N] [--repeats N]
 
 Ours are the public functions, which allocate their result; so does the plain mean they are compared with: a C++ float32
-mean with register accumulators over the same arrays, as fast as memory can be read. All candidates of a row take turns,
-and each counts with its fastest turn, so a busy machine disturbs all of them alike.
+mean with register accumulators over the same arrays, as fast as memory can be read. All candidates of a row take turns;
+a ratio is the median over the turns of what both took in the same one, so a busy machine disturbs all of them alike.
 """
 
 from __future__ import annotations
@@ -38,22 +38,26 @@ def plain_mean(rows: list[np.ndarray]) -> np.ndarray:
     return out
 
 
-def fastest(candidates: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Seconds of each candidate's fastest turn; they take turns."""
-    best = dict.fromkeys(candidates, float("inf"))
-    for _ in range(repeats):
+def take_turns(candidates: dict[str, Callable[[], Any]], repeats: int) -> dict[str, np.ndarray]:
+    """Seconds of each candidate in each turn, after one that does not count."""
+    seconds = {name: np.empty(repeats) for name in candidates}
+    for turn in range(-1, repeats):
         for name, run in candidates.items():
             start = time.perf_counter()
             run()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
+            seconds[name][turn] = time.perf_counter() - start
+    return seconds
+
+
+def multiples(seconds: dict[str, np.ndarray], of: str) -> dict[str, float]:
+    return {name: float(np.median(taken / seconds[of])) for name, taken in seconds.items() if name != of}
 
 
 def read_bandwidth(data: np.ndarray, repeats: int) -> float:
     """GB/s of looking at one block of memory with all threads."""
     module, threads, isa = native.load(), native.thread_count(), native.isa()
     run = {"read": lambda: module.all_finite(address(data), data.size, 0, threads, isa)}
-    return data.nbytes / fastest(run, repeats)["read"] / 1e9
+    return float(data.nbytes / np.median(take_turns(run, repeats)["read"]) / 1e9)
 
 
 def against_mean(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
@@ -75,9 +79,9 @@ def against_mean(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
     if torch is not None:
         tensor = torch.from_numpy(block)
         candidates["torch.mean"] = lambda: tensor.mean(dim=0)
-    best = fastest(candidates, repeats)
-    ratios = {name: seconds / best["plain"] for name, seconds in best.items() if name != "plain"}
-    return {"n": n, "k": k, "m": m, "GB/s": block.nbytes / best["plain"] / 1e9, **ratios}
+    seconds = take_turns(candidates, repeats)
+    speed = float(block.nbytes / np.median(seconds["plain"]) / 1e9)
+    return {"n": n, "k": k, "m": m, "GB/s": speed, **multiples(seconds, "plain")}
 
 
 def installed_torch() -> Any:
@@ -94,14 +98,13 @@ def against_peers(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
     m, k = data.size // n, max(1, n // 10)
     block = data[: n * m].reshape(n, m)
     rows = list(block)
-    ours = fastest({"ours": lambda: trimmed_mean(rows, k)}, 3)["ours"]
     candidates: dict[str, Callable[[], Any]] = {"ours": lambda: trimmed_mean(rows, k)}
     for name, run in installed().items():
         candidates[name] = lambda run=run: run(block, k)
-    best = fastest(candidates, repeats)
-    ours = min(ours, best.pop("ours"))
-    ratios = {name: seconds / ours for name, seconds in best.items()}
-    return {"n": n, "k": k, "m": m, "ours ms": ours * 1e3, **ratios, "fastest peer": min(ratios.values())}
+    seconds = take_turns(candidates, repeats)
+    ratios = multiples(seconds, "ours")
+    ours = float(np.median(seconds["ours"]) * 1e3)
+    return {"n": n, "k": k, "m": m, "ours ms": ours, **ratios, "fastest peer": min(ratios.values())}
 
 
 def on_state_dict(repeats: int, clients: int = 10) -> dict[str, Any]:
@@ -119,20 +122,36 @@ def on_state_dict(repeats: int, clients: int = 10) -> dict[str, Any]:
     fedml = fedml_aggregator()
     if fedml is not None:
         candidates["FedML"] = lambda: fedml(states, weights)
-    best = fastest(candidates, repeats)
-    ours = best.pop("ours")
-    return {"clients": clients, "ours ms": ours * 1e3, **{name: seconds / ours for name, seconds in best.items()}}
+    seconds = take_turns(candidates, repeats)
+    return {"clients": clients, "ours ms": float(np.median(seconds["ours"]) * 1e3), **multiples(seconds, "ours")}
 
 
 def linearity(largest: int, repeats: int, n: int = 10) -> list[dict[str, Any]]:
     """Nanoseconds per coordinate as models grow."""
+    sizes = sorted({m for m in (10_000_000, 30_000_000, largest) if m <= largest})
+    updates = {m: [np.full(m, i, np.float32) for i in range(n)] for m in sizes}
+    seconds = take_turns({str(m): lambda m=m: trimmed_mean(updates[m], 1) for m in sizes}, repeats)
+    return [{"n": n, "m": m, "ns per coordinate": float(np.median(seconds[str(m)]) / m * 1e9)} for m in sizes]
+
+
+def summary(ours: list[dict[str, Any]], peers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table of the README: what robustness costs, and what it costs elsewhere."""
+    by_n = {row["n"]: row for row in peers}
     rows = []
-    for m in sorted({10_000_000, 30_000_000, largest}):
-        if m > largest:
-            continue
-        x = [np.full(m, i, np.float32) for i in range(n)]
-        seconds = fastest({"trimmed": lambda x=x: trimmed_mean(x, 1)}, repeats)["trimmed"]
-        rows.append({"n": n, "m": m, "ns per coordinate": seconds / m * 1e9})
+    for row in ours:
+        peer = by_n.get(row["n"], {})
+        names = [name for name in peer if name not in ("n", "k", "m", "ours ms", "fastest peer")]
+        fastest = min(names, key=peer.__getitem__, default=None)
+        rows.append(
+            {
+                "clients": row["n"],
+                "trimmed per side": row["k"],
+                "weighted mean": row["weighted mean"],
+                "trimmed mean": row["trimmed"],
+                "median": row["median"],
+                "fastest peer's trimmed mean": f"{peer[fastest] * row['trimmed']:.0f} ({fastest})" if fastest else "",
+            }
+        )
     return rows
 
 
@@ -162,10 +181,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="less data, fewer sizes: a smoke test, not a measurement")
     parser.add_argument("--json", type=Path, help="also write all numbers to this file")
     parser.add_argument("--megabytes", type=int, help="updates per measurement (default 256; quick 64)")
-    parser.add_argument("--repeats", type=int, help="turns of each candidate (default 9; quick 3)")
+    parser.add_argument("--repeats", type=int, help="turns of each candidate (default 15; quick 3)")
     options = parser.parse_args()
     megabytes = options.megabytes or (64 if options.quick else 256)
-    repeats = options.repeats or (3 if options.quick else 9)
+    repeats = options.repeats or (3 if options.quick else 15)
     clients = CLIENTS[1:6:2] if options.quick else CLIENTS
     data = np.random.default_rng(0).standard_normal(megabytes * 250_000, dtype=np.float32)
 
@@ -177,14 +196,16 @@ def main() -> None:
     print(table(ours), f"\n\nTrimmed mean: {verdict(ours)}.\n", sep="\n")
     print("Peers in multiples of our trimmed mean:\n")
     part = data[: data.size // (4 if options.quick else 2)]
-    peers = [against_peers(part, n, 1 if options.quick else 2) for n in clients if n <= 128]
+    peers = [against_peers(part, n, 1 if options.quick else 3) for n in clients if n <= 128]
     print(table(peers), "\n")
     print("A state_dict's weighted mean, in multiples of ours:\n")
     states = on_state_dict(repeats)
     print(table([states]) if states else "torch is not installed", "\n")
     print("Cost per coordinate as models grow:\n")
     growth = linearity(30_000_000 if options.quick else LARGEST_MODEL, min(repeats, 5))
-    print(table(growth))
+    print(table(growth), "\n")
+    print("In short, in multiples of a plain mean:\n")
+    print(table(summary(ours, peers)))
     if options.json:
         found = {
             "info": info,
