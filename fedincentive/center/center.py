@@ -274,7 +274,7 @@ class Center:
         if self.path is not None:
             values = {
                 "run": state.run_to_json(run),
-                "settings": self.settings.plain(),
+                "settings": state.lasting(self.settings),
                 "counts": dict(self.counts),
                 "manifest": self.manifest.values,
                 "optimizer_steps": optimizer.steps,

@@ -21,7 +21,8 @@ class Manifest:
 
     @classmethod
     def begin(cls, run: Run, mechanism: Mechanism) -> Manifest:
-        settings = {key: value for key, value in run.settings.plain().items() if key not in ("audit_seed", "keys")}
+        secret = ("audit_seed", "keys", "ledger")  # a ledger's address may hold a password
+        settings = {key: value for key, value in run.settings.plain().items() if key not in secret}
         versions = {"fedincentive": __version__, "python": platform.python_version(), "numpy": np.__version__}
         agents = {name: {"s_max": run.limits[name], "s0": s0} for name, s0 in run.points(run.s0).items()}
         return cls(

@@ -85,10 +85,15 @@ def run_from_json(values: Mapping[str, Any], settings: Settings) -> Run:
     return Run(settings, **{**values, **tuples})
 
 
+def lasting(settings: Settings) -> dict[str, Any]:
+    """The settings that a resumed run must have again; the others, a database's password among them, are not kept."""
+    return {key: value for key, value in settings.plain().items() if key not in FREE}
+
+
 def same_settings(saved: Mapping[str, Any], settings: Settings, directory: Path) -> None:
     """A resumed run must be played as it was begun."""
-    for key, value in settings.plain().items():
-        if key not in FREE and key in saved and saved[key] != value:
+    for key, value in lasting(settings).items():
+        if key in saved and saved[key] != value:
             raise RunError(
                 f"The run in {directory} was begun with {key} = {saved[key]!r}, not {value!r}: resume it with the same "
                 "settings, or start a new run."

@@ -205,6 +205,13 @@ def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
     assert "audit_seed" not in manifest["settings"]
 
 
+def test_a_databases_password_is_written_nowhere(tmp_path) -> None:
+    center, agents = open_run(tmp_path, ledger="postgresql://center:hunter2@127.0.0.1/money")
+    engine.play(center, agents)
+    assert {path.name for path in tmp_path.iterdir()} >= {"state.json", "manifest.json", "agents.json"}
+    assert all(b"hunter2" not in path.read_bytes() for path in tmp_path.iterdir())
+
+
 def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
     """The ledger fails after the state is saved; the run comes back with agents that would now answer otherwise."""
     book = ledger.open(tmp_path / "l.db")
