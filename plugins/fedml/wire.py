@@ -86,6 +86,7 @@ def encode(message: Message) -> bytes:
             listed.append([name, array.dtype.str, list(np.shape(value))])
             parts.append(array.data.cast("B") if array.size else b"")
     head = json.dumps({"kind": kind, "body": body, "arrays": listed}, default=_plain).encode()
+    head += b" " * (-(PREFIX.size + len(head)) % 16)  # so that arrays begin where the processor likes them to
     return b"".join([PREFIX.pack(MAGIC, VERSION, len(head)), head, *parts])
 
 

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from fedincentive import ledger
 from fedincentive.ledger import Entry, Ledger
@@ -53,9 +53,7 @@ class Server:
 
     def __init__(self, programs: Path, directory: Path, user: str | None) -> None:
         self.programs, self.directory, self.user = programs, directory, user
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     def run(self, program: str, *arguments: str) -> None:
         as_user: dict[str, Any] = {}

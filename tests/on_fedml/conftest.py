@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ports import free_port
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples" / "fedml"
@@ -56,12 +57,12 @@ def write_config(
         sections["train_args"]["client_id_list"] = "[]"
         sections["device_args"]["worker_num"] = clients
     if backend == "GRPC":
-        ports = free_ports(clients + 1)
+        ports = [free_port() for _ in range(clients + 1)]
         rows = "".join(f"{rank},{rank},127.0.0.1,{port}\n" for rank, port in enumerate(ports))
         (folder / "grpc_ipconfig.csv").write_text("eid,rank,grpc_server_ip,grpc_server_port\n" + rows)
         sections["comm_args"]["grpc_ipconfig_path"] = "grpc_ipconfig.csv"
     if backend == "TRPC":
-        (folder / "trpc_master_config.csv").write_text(f"master_ip,master_port\n127.0.0.1,{free_ports(1)[0]}\n")
+        (folder / "trpc_master_config.csv").write_text(f"master_ip,master_port\n127.0.0.1,{free_port()}\n")
         sections["comm_args"]["trpc_master_config_path"] = "trpc_master_config.csv"
     if backend == "MPI":
         (folder / "gpu_mapping.yaml").write_text(f"mapping_default:\n  localhost: [{clients + 1}]\n")
@@ -73,16 +74,6 @@ def write_config(
     path = folder / f"{optimizer}-{backend}.yaml"
     path.write_text(yaml.safe_dump(sections))
     return path
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 class Process:

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from fedincentive.plugins.fedml.settings import HostSettings
+from ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "fedml"
 README = (EXAMPLES / "README.md").read_text()
@@ -35,12 +35,6 @@ def folder(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for table in copy.glob("*.csv"):
         table.write_text(re.sub(r"(?<=127\.0\.0\.1,)\d+", lambda _: str(free_port()), table.read_text()))
     return copy
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.mark.parametrize("name", ENDS)

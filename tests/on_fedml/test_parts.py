@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from fedincentive.plugins.fedml.links import over_grpc, parts
 from fedincentive.plugins.fedml.links.over_grpc import GrpcLink
 from fedincentive.plugins.fedml.links.parts import Assembly, Busy, Lost, divide
+from ports import free_port
 
 
 @pytest.fixture
@@ -80,12 +80,7 @@ def test_a_size_that_no_memory_has_is_turned_away() -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    ports = []
-    for _ in range(5):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
-    lines = [f"{rank},{rank},127.0.0.1,{port}" for rank, port in enumerate(ports)]
+    lines = [f"{rank},{rank},127.0.0.1,{free_port()}" for rank in range(5)]
     path = tmp_path / "grpc.csv"
     path.write_text("\n".join(["eid,rank,grpc_server_ip,grpc_server_port", *lines]) + "\n")
     return str(path)

@@ -19,6 +19,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -107,7 +108,7 @@ class Flower:
         self.home = home
         self.app = home / "app"
         shutil.copytree(EXAMPLE, self.app, ignore=shutil.ignore_patterns("__pycache__", "fedincentive-runs"))
-        self.port = self.free_port()  # of the SuperLink that `flwr run ... local` uses
+        self.port = free_port()  # of the SuperLink that `flwr run ... local` uses
         self.env = {
             **os.environ,
             "HOME": str(home),
@@ -120,12 +121,6 @@ class Flower:
             "RAY_USAGE_STATS_ENABLED": "0",
             "PYTHONUNBUFFERED": "1",
         }
-
-    @staticmethod
-    def free_port() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
 
     def start(self, command: str, log: str) -> subprocess.Popen[bytes]:
         """A program that keeps running; its output goes to a file."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ports import free_port
 
 from fedincentive import engine, game, ledger, mechanisms
 from fedincentive.agent import Agent, ClosedFormSite
@@ -183,7 +184,7 @@ def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: An
 def sites(flower: Any) -> dict[str, subprocess.Popen[bytes]]:
     """The README's SuperLink and SuperNodes, on ports that are free here."""
     superlink, north, south, *_ = commands("Deployment: two sites")
-    flower.ports = {port: str(flower.free_port()) for port in ("9190", "9194", "9195")}
+    flower.ports = {port: str(free_port()) for port in ("9190", "9194", "9195")}
     flower.superlink(with_ports(superlink, flower), int(flower.ports["9190"]), "superlink")
     started = {
         name: flower.start(with_ports(line, flower), name) for name, line in (("north", north), ("south", south))
