@@ -112,6 +112,6 @@ struct BitonicNetwork {
 };
 
 inline constexpr int kMinDisplaced = 5, kMaxDisplaced = 12;  // lists that fit in 16 registers with what passes by
-inline constexpr int kMaxStreamed = 8;                       // twice that many are sorted at a time: see stream.inl
+inline constexpr int kMaxStreamed = 12;                      // see stream.inl
 
 }  // namespace fedincentive

@@ -72,7 +72,7 @@ struct TileJob {
 // Bytes of scratch a tile kernel may use for a plan with this many wires.
 constexpr int kTileBytes = 512;  // of each client at a time, where values are sorted
 constexpr int kSpan = 2048;      // values of a client read at a time where nothing is sorted
-constexpr int kGroup = 4;        // clients added up at a time there
+constexpr int kGroup = 8;        // clients added up at a time there
 
 int64_t scratch_bytes(int64_t wires);
 

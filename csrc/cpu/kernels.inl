@@ -21,8 +21,6 @@ namespace {
 
 #include "vectors.inl"
 
-constexpr int kStreamBytes = 256;  // and where few clients' values stay in registers
-
 // NaN becomes +infinity: the comparison is false for it. It sorts as the largest; kept ones are examined one by one.
 template <class E>
 FEDINCENTIVE_INLINE typename E::Vector read_ordered(const typename E::Lane* from) {
@@ -95,13 +93,14 @@ const typename E::Lane* source(const TileJob& job, const Scratch& scratch, int64
   return to;
 }
 
-// With every line that is read, the one a tile further on is asked for, so that memory is busy while values are
-// compared. (Asking for a whole tile at once, or for the next block of clients, was measured to be slower than not
-// asking.)
-template <class E>
-FEDINCENTIVE_INLINE void read_ahead(const typename E::Lane* const* from, int count, int t) {
-  if (t * sizeof(typename E::Lane) % 64 != 0) return;
-  for (int i = 0; i < count; ++i) __builtin_prefetch(from[i] + t + kTile<E>);
+// With every line that is read, one of the same client a little further on is asked for, so that memory is busy while
+// values are compared or added. (Asking for longer runs of one client after the other was measured to be slower.)
+constexpr int kNear = 320, kFar = 1088;  // bytes: of many clients at a time, of few; not round, as strides often are
+
+template <int Bytes, class Lane>
+FEDINCENTIVE_INLINE void read_ahead(const Lane* const* from, int count, int64_t at) {
+  if (at * sizeof(Lane) % 64 != 0) return;
+  for (int i = 0; i < count; ++i) __builtin_prefetch(from[i] + at + Bytes / sizeof(Lane));
 }
 
 template <class E, int N>
@@ -109,7 +108,7 @@ void load_sorted(const typename E::Lane* const* from, typename E::Lane* to) {
   using Vector = typename E::Vector;
   using Network = SortingNetwork<N>;
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-    read_ahead<E>(from, N, t);
+    read_ahead<kNear>(from, N, t);
     Vector values[N];
     for (int i = 0; i < N; ++i) values[i] = read_ordered<E>(from[i] + t);
 #pragma GCC unroll 64
@@ -311,12 +310,13 @@ inline void run_plan(const TileJob& job, const Scratch& scratch, int64_t begin, 
 // Leaves the sums of a tile (and, where weights are trimmed, their total) in scratch.
 using SumTile = void (*)(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count);
 
-#include "stream.inl"
-
 template <class E>
 void sum_planned(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  fill(scratch.sums, 0, kTile<E>);
   run_plan<E>(job, scratch, begin, count, AddKept{scratch.sums});
 }
+
+#include "stream.inl"
 
 // Kept are the values strictly between the smallest and the largest kept one, and of those equal to these the clients
 // that a stable sort would keep: on the low side the first of them are trimmed, on the high side the last.
@@ -331,6 +331,8 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
   Count* counts = reinterpret_cast<Count*>(scratch.counts);
   Count *below = counts, *above = below + kTile<E>, *at_high = above + kTile<E>, *seen_low = at_high + kTile<E>,
         *seen_high = seen_low + kTile<E>;
+  fill(scratch.sums, 0, kTile<E>);
+  fill(scratch.weights, 0, kTile<E>);
   for (int t = 0; t < kTile<E>; ++t) {
     low[t] = static_cast<Lane>(__builtin_inf());
     high[t] = -static_cast<Lane>(__builtin_inf());
@@ -372,11 +374,12 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
 
 // A group of clients at a time, so that the sums stay in registers and each client is read in long runs.
 template <class E, bool Weighted, int Group>
-void sum_group(const typename E::Lane* const* from, const double* weights, double* sums) {
-  constexpr int wide = kVector / 8, unroll = 4;
+void sum_group(const typename E::Lane* const* from, const double* weights, double* sums, bool first) {
+  constexpr int wide = kVector / 8, unroll = 4, line = 64 / sizeof(typename E::Lane);
   for (int t = 0; t < kSpan; t += unroll * wide) {
+    for (int ahead = t; ahead < t + unroll * wide; ahead += line) read_ahead<kFar>(from, Group, ahead);
     Doubles totals[unroll];
-    for (int v = 0; v < unroll; ++v) totals[v] = load<Doubles>(sums + t + v * wide);
+    for (int v = 0; v < unroll; ++v) totals[v] = first ? Doubles{} : load<Doubles>(sums + t + v * wide);
     for (int c = 0; c < Group; ++c) {
       for (int v = 0; v < unroll; ++v) {
         Doubles value = load_wide(from[c] + t + v * wide);
@@ -388,27 +391,26 @@ void sum_group(const typename E::Lane* const* from, const double* weights, doubl
   }
 }
 
-template <class E, bool Weighted>
-void sum_all(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  const typename E::Lane* from[kGroup];
-  int64_t client = 0;
-  for (; client + kGroup <= job.clients; client += kGroup) {
-    for (int c = 0; c < kGroup; ++c) from[c] = source<E>(job, scratch, client + c, begin, count, kSpan, c);
-    sum_group<E, Weighted, kGroup>(from, job.weights + client, scratch.sums);
+template <class E, bool Weighted, int Group>
+void sum_from(const TileJob& job, const Scratch& scratch, int64_t client, int64_t begin, int64_t count) {
+  const typename E::Lane* from[Group];
+  for (; client + Group <= job.clients; client += Group) {
+    for (int c = 0; c < Group; ++c) from[c] = source<E>(job, scratch, client + c, begin, count, kSpan, c);
+    sum_group<E, Weighted, Group>(from, job.weights + client, scratch.sums, client == 0);
   }
-  for (; client < job.clients; ++client) {
-    from[0] = source<E>(job, scratch, client, begin, count, kSpan, 0);
-    sum_group<E, Weighted, 1>(from, job.weights + client, scratch.sums);
-  }
+  if constexpr (Group > 1) sum_from<E, Weighted, Group / 2>(job, scratch, client, begin, count);
 }
 
-// Sums become means, in place. Returns whether all of them are finite. `full` is a whole number of vectors.
+template <class E, bool Weighted>
+void sum_all(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  sum_from<E, Weighted, kGroup>(job, scratch, 0, begin, count);
+}
+
+// Sums become means, in place. `full` is a whole number of vectors.
 template <class E>
-bool divide_sums(double* __restrict sums, const double* __restrict weights, double divisor, int64_t full) {
-  constexpr int lanes = kVector / 8;
+void divide_sums(double* __restrict sums, const double* __restrict weights, double divisor, int64_t full) {
   const double reciprocal = 1 / divisor;
-  LongMask finite = ~LongMask{};
-  for (int64_t t = 0; t < full; t += lanes) {
+  for (int64_t t = 0; t < full; t += kVector / 8) {
     Doubles value = load<Doubles>(sums + t);
     if (divisor == 0)
       value /= load<Doubles>(weights + t);
@@ -417,36 +419,47 @@ bool divide_sums(double* __restrict sums, const double* __restrict weights, doub
     else  // rounded twice, which float64 results alone would show
       value *= reciprocal;
     store(sums + t, value);
-    finite &= (value - value) == Doubles{};
   }
-  bool all_finite = true;
-  for (int lane = 0; lane < lanes; ++lane) all_finite &= finite[lane] != 0;
-  return all_finite;
 }
 
-inline void write_all(float* __restrict to, const double* __restrict from, int64_t count) {
+// The same straight to where they belong. Returns whether all of them are finite.
+inline bool write_means(float* __restrict to, const double* __restrict sums, double divisor, int64_t count) {
   constexpr int lanes = kVector / 8;
+  const double reciprocal = 1 / divisor;
+  LongMask finite = ~LongMask{};
   int64_t t = 0;
-  for (; t + lanes <= count; t += lanes) store(to + t, to_floats(load<Doubles>(from + t)));
-  for (; t < count; ++t) to[t] = static_cast<float>(from[t]);
+  for (; t + lanes <= count; t += lanes) {
+    const Doubles value = load<Doubles>(sums + t) * reciprocal;
+    finite &= (value - value) == Doubles{};
+    store(to + t, to_floats(value));
+  }
+  bool all_finite = all_true(finite);
+  for (; t < count; ++t) {
+    const double value = sums[t] * reciprocal;
+    all_finite &= value - value == 0;
+    to[t] = static_cast<float>(value);
+  }
+  return all_finite;
 }
 
 // Divides, has unusual coordinates examined, rounds once and writes.
 template <class E>
 void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, int64_t full) {
   double* sums = scratch.sums;
-  if (!divide_sums<E>(sums, scratch.weights, job.divisor, full)) {
-    for (int64_t t = 0; t < count; ++t)
-      if (!(sums[t] - sums[t] == 0)) sums[t] = job.examine(job.context, job, begin + t);
-  }
-  if (job.wide_output || job.dtype == Dtype::float64) {
+  const bool singles = job.dtype == Dtype::float32 && !job.wide_output;
+  float* out = static_cast<float*>(job.segment.out) + begin;
+  if (singles && job.divisor != 0 && write_means(out, sums, job.divisor, count)) return;
+  divide_sums<E>(sums, scratch.weights, job.divisor, full);
+  for (int64_t t = 0; t < count; ++t)
+    if (!(sums[t] - sums[t] == 0)) sums[t] = job.examine(job.context, job, begin + t);
+  if (singles) {
+    for (int64_t t = 0; t < count; ++t) out[t] = static_cast<float>(sums[t]);
+  } else if (job.wide_output || job.dtype == Dtype::float64) {
     std::memcpy(static_cast<double*>(job.segment.out) + begin, sums, static_cast<size_t>(count) * 8);
-  } else if (job.dtype == Dtype::float32) {
-    write_all(static_cast<float*>(job.segment.out) + begin, sums, count);
   } else {
-    uint16_t* out = static_cast<uint16_t*>(job.segment.out) + begin;
+    uint16_t* halves = static_cast<uint16_t*>(job.segment.out) + begin;
     for (int64_t t = 0; t < count; ++t)
-      out[t] = job.dtype == Dtype::float16 ? narrow_float16(sums[t]) : narrow_bfloat16(sums[t]);
+      halves[t] = job.dtype == Dtype::float16 ? narrow_float16(sums[t]) : narrow_bfloat16(sums[t]);
   }
 }
 
@@ -456,25 +469,21 @@ void walk(const TileJob& job, int64_t begin, int64_t end, int64_t full, SumTile 
   const Scratch scratch = divide(job);
   for (int64_t at = begin; at < end; at += full) {
     const int64_t count = end - at < full ? end - at : full;
-    fill(scratch.sums, 0, full);
-    if (job.divisor == 0) fill(scratch.weights, 0, full);
     sum(job, scratch, at, count);
     finish<E>(job, scratch, at, count, full);
   }
 }
 
-template <class Lanes>
+template <class E>
 void reduce(const TileJob& job, int64_t begin, int64_t end) {
-  using Planned = Tiled<Lanes, kTileBytes>;
-  using Streamed = Tiled<Lanes, kStreamBytes>;
   if (job.trim == 0) {
-    walk<Planned>(job, begin, end, kSpan, job.weights ? sum_all<Planned, true> : sum_all<Planned, false>);
+    walk<E>(job, begin, end, kSpan, job.weights ? sum_all<E, true> : sum_all<E, false>);
   } else if (job.weights) {
-    walk<Planned>(job, begin, end, kTile<Planned>, sum_weighted_trimmed<Planned>);
-  } else if (const SumTile streamed = streamed_sum<Streamed, Planned>(job.clients, job.trim)) {
-    walk<Planned>(job, begin, end, job.trim <= 4 ? kTile<Streamed> : kTile<Planned>, streamed);
+    walk<E>(job, begin, end, kTile<E>, sum_weighted_trimmed<E>);
+  } else if (const SumTile streamed = streamed_sum<E>(job.clients, job.trim)) {
+    walk<E>(job, begin, end, kTile<E>, streamed);
   } else {
-    walk<Planned>(job, begin, end, kTile<Planned>, sum_planned<Planned>);
+    walk<E>(job, begin, end, kTile<E>, sum_planned<E>);
   }
 }
 
@@ -516,22 +525,26 @@ void squared_distances(const double* one, const double* others, int64_t stride, 
   }
 }
 
-// The benchmarks' yardstick: long runs of a few clients at a time, which memory likes most, added up in registers.
+// The benchmarks' yardstick: long runs of a few clients at a time, asked for in advance, added up in registers.
 template <int Group>
-void add_plain(const void* const* pointers, int64_t at, int64_t count, float* sums) {
-  constexpr int lanes = kVector / 4, vectors = 4;
-  int64_t t = 0;
-  for (; t + vectors * lanes <= count; t += vectors * lanes) {
-    Floats totals[vectors];
-    for (int v = 0; v < vectors; ++v) totals[v] = load<Floats>(sums + t + v * lanes);
-    for (int c = 0; c < Group; ++c) {
-      const float* from = static_cast<const float*>(pointers[c]) + at + t;
-      for (int v = 0; v < vectors; ++v) totals[v] += load<Floats>(from + v * lanes);
+void add_plain(const void* const* pointers, int64_t clients, int64_t at, int64_t count, float* sums) {
+  constexpr int lanes = kVector / 4, vectors = 4, line = 16;
+  for (; clients >= Group; clients -= Group, pointers += Group) {
+    const auto* from = reinterpret_cast<const float* const*>(pointers);
+    int64_t t = 0;
+    for (; t + vectors * lanes <= count; t += vectors * lanes) {
+      for (int ahead = 0; ahead < vectors * lanes; ahead += line)
+        for (int c = 0; c < Group; ++c) __builtin_prefetch(from[c] + at + t + ahead + kFar / 4);
+      Floats totals[vectors];
+      for (int v = 0; v < vectors; ++v) totals[v] = load<Floats>(sums + t + v * lanes);
+      for (int c = 0; c < Group; ++c)
+        for (int v = 0; v < vectors; ++v) totals[v] += load<Floats>(from[c] + at + t + v * lanes);
+      for (int v = 0; v < vectors; ++v) store(sums + t + v * lanes, totals[v]);
     }
-    for (int v = 0; v < vectors; ++v) store(sums + t + v * lanes, totals[v]);
+    for (; t < count; ++t)
+      for (int c = 0; c < Group; ++c) sums[t] += from[c][at + t];
   }
-  for (; t < count; ++t)
-    for (int c = 0; c < Group; ++c) sums[t] += static_cast<const float*>(pointers[c])[at + t];
+  if constexpr (Group > 1) add_plain<Group / 2>(pointers, clients, at, count, sums);
 }
 
 void plain_mean(const void* const* pointers, int64_t clients, int64_t begin, int64_t end, float* out) {
@@ -541,9 +554,7 @@ void plain_mean(const void* const* pointers, int64_t clients, int64_t begin, int
   for (int64_t at = begin; at < end; at += span) {
     const int64_t count = end - at < span ? end - at : span;
     std::memset(sums, 0, sizeof sums);
-    int64_t client = 0;
-    for (; client + 4 <= clients; client += 4) add_plain<4>(pointers + client, at, count, sums);
-    for (; client < clients; ++client) add_plain<1>(pointers + client, at, count, sums);
+    add_plain<8>(pointers, clients, at, count, sums);
     for (int64_t t = 0; t < count; ++t) out[at + t] = sums[t] * scale;
   }
 }

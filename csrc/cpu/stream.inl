@@ -1,112 +1,165 @@
-// Trimming few per side, k <= kMaxStreamed: the k smallest and k largest so far are kept sorted in k rows each; a block
-// of clients is sorted in registers, exchanges its ends with them, and all that is left goes to the sum without ever
-// being stored. Included by kernels.inl inside its namespace.
+// Trimming few per side, k <= kMaxStreamed: the k smallest and k largest so far stay sorted in registers; a block of
+// clients is sorted beside them, exchanges its ends with them, and all that is left goes to the sum without ever being
+// stored. Included by kernels.inl inside its namespace.
+//
+// An exchange never loses a value, NaN or not, so values are not looked at when they are read: where a NaN was among
+// them it is at last among the ends or in the sum, and those coordinates are done again by a plan, which orders NaN.
 
-// The rows of state: `low` and `high` of k vectors per kTile lanes, and the float64 sums.
-template <class E, int K, int Block, bool First>
-void stream_block(const typename E::Lane* const* from, typename E::Lane* rows, double* sums) {
-  using Vector = typename E::Vector;
-  using Sort = SortingNetwork<Block>;
-  static_assert(Block >= 2 * K, "the ends of a block must not overlap");
-  constexpr int lanes = kLanes<E>, parts = E::parts;
-  for (int t = 0; t < kTile<E>; t += lanes) {
-    read_ahead<E>(from, Block, t);
-    Vector values[Block], low[K], high[K];
-    for (int i = 0; i < Block; ++i) values[i] = read_ordered<E>(from[i] + t);
-#pragma GCC unroll 64
-    for (int c = 0; c < Sort::count; ++c) exchange(values[Sort::pairs[c][0]], values[Sort::pairs[c][1]]);
-    if constexpr (First) {
-      for (int i = 0; i < K; ++i) low[i] = values[i];
-      for (int i = 0; i < K; ++i) high[i] = values[Block - K + i];
-    } else {
-      for (int i = 0; i < K; ++i) low[i] = load<Vector>(rows + i * kTile<E> + t);
-      for (int i = 0; i < K; ++i) high[i] = load<Vector>(rows + (K + i) * kTile<E> + t);
-      for (int i = 0; i < K; ++i) exchange(low[i], values[K - 1 - i]);
-      for (int i = 0; i < K; ++i) exchange(values[Block - K + i], high[K - 1 - i]);
-      sort_bitonic<K, true>(low);
-      sort_bitonic<K, false>(high);
-    }
-    for (int i = 0; i < K; ++i) store(rows + i * kTile<E> + t, low[i]);
-    for (int i = 0; i < K; ++i) store(rows + (K + i) * kTile<E> + t, high[i]);
-    constexpr int begin = First ? K : 0, end = First ? Block - K : Block;  // the first block has nothing to exchange
-    for (int part = 0; part < parts; ++part) {
-      double* to = sums + t + part * (kVector / 8);
-      store(to, add_values(First ? Doubles{} : load<Doubles>(to), values + begin, end - begin, part));
-    }
-  }
-}
+constexpr int kStreamed = 32;  // clients at a time whose lines stay in the first cache
 
-// One client more: it passes through both lists and what falls out at the end is kept.
 template <class E, int K>
-void stream_one(const typename E::Lane* from, typename E::Lane* rows, double* sums) {
-  using Vector = typename E::Vector;
-  constexpr int lanes = kLanes<E>, parts = E::parts;
-  for (int t = 0; t < kTile<E>; t += lanes) {
-    Vector value = read_ordered<E>(from + t);
-    for (int i = 0; i < K; ++i) {
-      Vector low = load<Vector>(rows + i * kTile<E> + t);
-      exchange(low, value);
-      store(rows + i * kTile<E> + t, low);
-    }
-    for (int i = K - 1; i >= 0; --i) {
-      Vector high = load<Vector>(rows + (K + i) * kTile<E> + t);
-      exchange(value, high);
-      store(rows + (K + i) * kTile<E> + t, high);
-    }
-    for (int part = 0; part < parts; ++part) {
-      double* to = sums + t + part * (kVector / 8);
-      store(to, load<Doubles>(to) + widen_part(value, part));
-    }
-  }
-}
-
-// How n clients are divided: blocks of a large size, some of a smaller one, and few single ones.
-struct Division {
-  int64_t large, small;
+struct Ends {
+  typename E::Vector low[K], high[K];
+  Doubles total[E::parts];  // of all values that are not among them
 };
 
-inline Division divide_clients(int64_t n, int large, int small) {
-  Division best{n / large, 0};
-  if (small == 0) return best;
-  int64_t left = n % large;
-  for (int64_t fewer = 0; fewer < 4 && fewer < n / large;
-       ++fewer) {  // give up a large block where small ones fit better
-    const int64_t rest = n - (n / large - fewer) * large;
-    if (rest % small < left) {
-      left = rest % small;
-      best = {n / large - fewer, rest / small};
+// How many clients are sorted at a time, and how many to begin with: their ends must not overlap.
+template <int K>
+constexpr int kBlock = K == 2 || K == 3 ? 4
+                       : K <= 4         ? 8
+                                        : 16;
+template <int K>
+constexpr int kFirstBlock = 2 * K <= kBlock<K> ? kBlock<K> : 2 * kBlock<K>;
+
+// Sorts the K smallest of a block to its front and the K largest to its back.
+template <int Block, int K, class V>
+FEDINCENTIVE_INLINE void sort_ends(V* values) {
+  if constexpr (Block == 2 * kMaxBlock) {
+    sort_ends<kMaxBlock, kMaxBlock>(values);
+    sort_ends<kMaxBlock, kMaxBlock>(values + kMaxBlock);
+    for (int i = 0; i < kMaxBlock; ++i) exchange(values[i], values[Block - 1 - i]);
+    sort_bitonic<kMaxBlock, true>(values);
+    sort_bitonic<kMaxBlock, true>(values + kMaxBlock);
+  } else if constexpr (K == 1) {  // two tournaments
+    static_assert((Block & (Block - 1)) == 0, "each round has half as many players");
+    for (int i = 0; i + 1 < Block; i += 2) exchange(values[i], values[i + 1]);
+    for (int half = 2; half < Block; half *= 2) {
+      for (int i = 0; i < Block; i += 2 * half) {
+        exchange(values[i], values[i + half]);
+        exchange(values[i + half - 1], values[i + 2 * half - 1]);
+      }
     }
+  } else {
+    using Network = SortingNetwork<Block>;
+#pragma GCC unroll 64
+    for (int c = 0; c < Network::count; ++c) exchange(values[Network::pairs[c][0]], values[Network::pairs[c][1]]);
   }
-  return best;
+}
+
+template <class E, int Block>
+FEDINCENTIVE_INLINE void read_values(const typename E::Lane* const* from, int64_t at, typename E::Vector* values) {
+  read_ahead<kNear>(from, Block, at);
+  for (int i = 0; i < Block; ++i) values[i] = load<typename E::Vector>(from[i] + at);
+}
+
+template <class E, int K>
+FEDINCENTIVE_INLINE void begin_ends(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t at) {
+  constexpr int block = kFirstBlock<K>;
+  typename E::Vector values[block];
+  read_values<E, block>(from, at, values);
+  sort_ends<block, K>(values);
+  for (int i = 0; i < K; ++i) ends.low[i] = values[i];
+  for (int i = 0; i < K; ++i) ends.high[i] = values[block - K + i];
+  for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(Doubles{}, values + K, block - 2 * K, part);
+}
+
+// Of two sorted lists, min(x_i, y_{k-1-i}) are the k smallest; they rise and then fall, which a bitonic merge sorts
+// again. What leaves the low list is no larger than any of the high one and stays where it is when that takes its turn,
+// even where a block is so short that its ends overlap.
+template <class E, int K, int Block>
+FEDINCENTIVE_INLINE void pass(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t at) {
+  constexpr int exchanged = Block < K ? Block : K;
+  typename E::Vector values[Block];
+  read_values<E, Block>(from, at, values);
+  sort_ends<Block, K>(values);
+  for (int i = 0; i < exchanged; ++i) exchange(ends.low[K - 1 - i], values[i]);
+  sort_bitonic<K, true>(ends.low);
+  for (int i = 0; i < exchanged; ++i) exchange(values[Block - 1 - i], ends.high[i]);
+  sort_bitonic<K, false>(ends.high);
+  for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(ends.total[part], values, Block, part);
+}
+
+// What is left of the clients after whole blocks: half a block, a quarter, ...
+template <class E, int K, int Block>
+FEDINCENTIVE_INLINE void pass_rest(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t clients, int64_t at) {
+  if (clients & Block) {
+    pass<E, K, Block>(ends, from, at);
+    from += Block;
+  }
+  if constexpr (Block > 1) pass_rest<E, K, Block / 2>(ends, from, clients, at);
+}
+
+// Between groups of clients the ends wait in rows of scratch memory.
+template <class E, int K>
+FEDINCENTIVE_INLINE void put_aside(const Ends<E, K>& ends, typename E::Lane* rows, double* sums, int t) {
+  for (int i = 0; i < K; ++i) store(rows + i * kTile<E> + t, ends.low[i]);
+  for (int i = 0; i < K; ++i) store(rows + (K + i) * kTile<E> + t, ends.high[i]);
+  for (int part = 0; part < E::parts; ++part) store(sums + t + part * (kVector / 8), ends.total[part]);
+}
+
+template <class E, int K>
+FEDINCENTIVE_INLINE void take_up(Ends<E, K>& ends, const typename E::Lane* rows, const double* sums, int t) {
+  for (int i = 0; i < K; ++i) ends.low[i] = load<typename E::Vector>(rows + i * kTile<E> + t);
+  for (int i = 0; i < K; ++i) ends.high[i] = load<typename E::Vector>(rows + (K + i) * kTile<E> + t);
+  for (int part = 0; part < E::parts; ++part) ends.total[part] = load<Doubles>(sums + t + part * (kVector / 8));
+}
+
+// Does the coordinates again that had a NaN: those in `ordered` are right.
+template <class E>
+__attribute__((noinline)) void repair(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  const auto* ordered = reinterpret_cast<const typename E::Count*>(scratch.low);
+  double* right = scratch.weights;  // free where nothing is weighted
+  std::memcpy(right, scratch.sums, sizeof(double) * kTile<E>);
+  sum_planned<E>(job, scratch, begin, count);
+  for (int t = 0; t < kTile<E>; ++t)
+    if (ordered[t] && right[t] == right[t]) scratch.sums[t] = right[t];
 }
 
 template <class E, int K>
 void sum_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  constexpr int large = K <= 4 ? 8 : 16, small = K <= 2 ? 4 : K == 3 ? 6 : K <= 6 && K > 4 ? 12 : 0;
-  auto* rows = reinterpret_cast<typename E::Lane*>(scratch.wires);
-  const typename E::Lane* from[large];
-  int64_t client = 0;
-  const auto fetch = [&](int number) {
-    for (int i = 0; i < number; ++i) from[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
-    client += number;
-  };
-  const Division blocks = divide_clients(job.clients, large, small);
-  fetch(large);
-  stream_block<E, K, large, true>(from, rows, scratch.sums);
-  for (int64_t block = 1; block < blocks.large; ++block) {
-    fetch(large);
-    stream_block<E, K, large, false>(from, rows, scratch.sums);
-  }
-  if constexpr (small > 0) {
-    for (int64_t block = 0; block < blocks.small; ++block) {
-      fetch(small);
-      stream_block<E, K, small, false>(from, rows, scratch.sums);
+  using Lane = typename E::Lane;
+  using Mask = typename E::Mask;
+  auto* rows = reinterpret_cast<Lane*>(scratch.wires);
+  auto* ordered = reinterpret_cast<typename E::Count*>(scratch.low);
+  const bool plain = !job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane);
+  const Lane* staged[kStreamed];
+  Mask all_ordered = ~Mask{};
+  LongMask all_numbers = ~LongMask{};
+  for (int64_t client = 0; client < job.clients; client += kStreamed) {
+    const int64_t clients = job.clients - client < kStreamed ? job.clients - client : kStreamed;
+    const auto* from = reinterpret_cast<const Lane* const*>(job.segment.pointers) + client;
+    if (!plain) {
+      for (int i = 0; i < clients; ++i) staged[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
+      from = staged;
+    }
+    const bool last = client + clients == job.clients;
+    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+      const int64_t at = plain ? begin + t : t;
+      Ends<E, K> ends;
+      int64_t passed = 0;
+      if (client == 0) {
+        begin_ends<E, K>(ends, from, at);
+        passed = kFirstBlock<K>;
+      } else {
+        take_up<E, K>(ends, rows, scratch.sums, t);
+      }
+      for (; passed + kBlock<K> <= clients; passed += kBlock<K>) pass<E, K, kBlock<K>>(ends, from + passed, at);
+      pass_rest<E, K, kBlock<K> / 2>(ends, from + passed, clients - passed, at);
+      if (!last) {
+        put_aside<E, K>(ends, rows, scratch.sums, t);
+        continue;
+      }
+      Mask in_order = ~Mask{};
+      for (int i = 0; i < K; ++i) in_order &= reinterpret_cast<Mask>(ends.low[i] <= ends.high[i]);
+      store(ordered + t, in_order);
+      all_ordered &= in_order;
+      for (int part = 0; part < E::parts; ++part) {
+        all_numbers &= ends.total[part] == ends.total[part];
+        store(scratch.sums + t + part * (kVector / 8), ends.total[part]);
+      }
     }
   }
-  while (client < job.clients) {
-    fetch(1);
-    stream_one<E, K>(from[0], rows, scratch.sums);
-  }
+  if (!all_true(all_ordered) || !all_true(all_numbers)) repair<E>(job, scratch, begin, count);
 }
 
 // So few clients that they are one block.
@@ -114,23 +167,29 @@ template <class E, int K, int N>
 void sum_few(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
   const typename E::Lane* from[N];
   for (int i = 0; i < N; ++i) from[i] = source<E>(job, scratch, i, begin, count, kTile<E>, i);
-  stream_block<E, K, N, true>(from, reinterpret_cast<typename E::Lane*>(scratch.wires), scratch.sums);
+  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    read_ahead<kFar>(from, N, t);
+    typename E::Vector values[N];
+    for (int i = 0; i < N; ++i) values[i] = read_ordered<E>(from[i] + t);
+    sort_ends<N, N>(values);
+    for (int part = 0; part < E::parts; ++part)
+      store(scratch.sums + t + part * (kVector / 8), add_values(Doubles{}, values + K, N - 2 * K, part));
+  }
 }
 
-// The function for n clients and k per side, or null if a plan is needed. k <= 4 walks through tiles of `Short`, others
-// through tiles of `Long`, which many clients like better.
-template <class Short, class Long>
+// The function for n clients and k per side, or null if a plan is needed.
+template <class E>
 SumTile streamed_sum(int64_t n, int64_t k) {
-  static_assert(kMaxStreamed == 8, "one entry for each k");
-  static constexpr SumTile any[] = {sum_streamed<Short, 1>, sum_streamed<Short, 2>, sum_streamed<Short, 3>,
-                                    sum_streamed<Short, 4>, sum_streamed<Long, 5>,  sum_streamed<Long, 6>,
-                                    sum_streamed<Long, 7>,  sum_streamed<Long, 8>};
+  static_assert(kMaxStreamed == 12, "one entry for each k");
+  static constexpr SumTile any[] = {sum_streamed<E, 1>, sum_streamed<E, 2>,  sum_streamed<E, 3>,  sum_streamed<E, 4>,
+                                    sum_streamed<E, 5>, sum_streamed<E, 6>,  sum_streamed<E, 7>,  sum_streamed<E, 8>,
+                                    sum_streamed<E, 9>, sum_streamed<E, 10>, sum_streamed<E, 11>, sum_streamed<E, 12>};
   static constexpr SumTile few[3][8] = {
-      {nullptr, nullptr, nullptr, sum_few<Short, 1, 3>, sum_few<Short, 1, 4>, sum_few<Short, 1, 5>,
-       sum_few<Short, 1, 6>, sum_few<Short, 1, 7>},
-      {nullptr, nullptr, nullptr, nullptr, nullptr, sum_few<Short, 2, 5>, sum_few<Short, 2, 6>, sum_few<Short, 2, 7>},
-      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_few<Short, 3, 7>}};
+      {nullptr, nullptr, nullptr, sum_few<E, 1, 3>, sum_few<E, 1, 4>, sum_few<E, 1, 5>, sum_few<E, 1, 6>,
+       sum_few<E, 1, 7>},
+      {nullptr, nullptr, nullptr, nullptr, nullptr, sum_few<E, 2, 5>, sum_few<E, 2, 6>, sum_few<E, 2, 7>},
+      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_few<E, 3, 7>}};
   if (k > kMaxStreamed) return nullptr;
   if (n < 8) return few[k - 1][n];
-  return n >= (k <= 4 ? 8 : 16) ? any[k - 1] : nullptr;
+  return n >= (k <= 4 ? 8 : k <= 8 ? 16 : 32) ? any[k - 1] : nullptr;
 }

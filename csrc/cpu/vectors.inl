@@ -138,12 +138,14 @@ inline Floats widen_float16s(const uint16_t* from) {  // widen_float16 of half.h
   return reinterpret_cast<Floats>(bits | ((half & 0x8000u) << 16));
 }
 
-// A tile is so many bytes of lanes of every client.
-template <class Lanes, int Bytes>
-struct Tiled : Lanes {
-  static constexpr int tile_bytes = Bytes;
-};
+template <class M>
+FEDINCENTIVE_INLINE bool all_true(M mask) {  // a true lane is -1
+  bool all = true;
+  for (size_t lane = 0; lane < sizeof(M) / sizeof(mask[0]); ++lane) all &= mask[lane] != 0;
+  return all;
+}
+
 template <class E>
 constexpr int kLanes = kVector / sizeof(typename E::Lane);
 template <class E>
-constexpr int kTile = E::tile_bytes / sizeof(typename E::Lane);
+constexpr int kTile = kTileBytes / sizeof(typename E::Lane);

@@ -33,6 +33,45 @@ def test_trimmed_bad_values_have_no_effect(n, dtype, weighted):
         assert close(trimmed_mean(x, k, weights=weights), expected, np.abs(finite).max(axis=0) * n)
 
 
+def scattered(n: int, m: int, k: int, dtype: type) -> list[np.ndarray]:
+    """In a third of the coordinates NaN from up to k clients, anywhere among them, and infinities from others."""
+    rng = np.random.default_rng(100 * n + k)
+    x = updates("normal", n, m, dtype, seed=n)
+    for c in rng.choice(m, m // 3, replace=False):
+        clients = rng.permutation(n)
+        nans = int(rng.integers(0, k + 1))
+        for client in clients[:nans]:
+            x[client][c] = NAN
+        for client in clients[nans:k]:
+            x[client][c] = INF
+        for client in clients[k : k + int(rng.integers(0, k + 1))]:
+            x[client][c] = -INF
+    return x
+
+
+@pytest.mark.parametrize("k", range(1, 15))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scattered_bad_values_have_no_effect(k, dtype):
+    """Values are not looked at one by one where few are trimmed: every way through the kernel must notice a NaN."""
+    for n in sorted({2 * k + 1, max(8, 2 * k + 2), 4 * k + 7, 33 + k, 70 + k}):
+        x = scattered(n, 500, k, dtype)
+        with np.errstate(invalid="ignore"):
+            expected = reference.trimmed_mean(x, k)
+        assert np.isfinite(expected).all()
+        assert close(trimmed_mean(x, k), expected, np.full(500, 10.0 * n)), n
+
+
+def test_bad_values_do_not_change_their_neighbours():
+    """A coordinate's bits depend on its own values alone, whatever is in the coordinates beside it."""
+    for n, k in ((10, 1), (20, 2), (33, 3), (70, 7), (100, 10)):
+        clean = updates("normal", n, 500, np.float32, seed=n)
+        for c in (0, 13, 77, 300, 499):
+            spoiled = [row.copy() for row in clean]
+            spoiled[c % n][c] = NAN
+            others = np.arange(500) != c
+            assert np.array_equal(trimmed_mean(spoiled, k)[others], trimmed_mean(clean, k)[others])
+
+
 @pytest.mark.parametrize("n", [5, 40, 120])
 def test_kept_bad_values_are_named(n):
     x = poisoned(n, 300, np.float32, {1: NAN, 3: NAN, 4: INF})

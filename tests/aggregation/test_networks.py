@@ -147,7 +147,7 @@ def test_kernels_for_more_clients(n):
     for k in sorted({*range(1, 14), n // 4, (n - 1) // 2}):
         if 2 * k >= n:
             continue
-        size = 8 if k <= 4 else 16
+        size = {1: 8, 2: 4, 3: 4, 4: 8}.get(k, 16)  # kBlock of stream.inl
         sizes = [size] * (n // size) + ([n % size] if n % size else [])
         zeros = zeros_per_block(sizes, k, rng, 4000)
         inputs = np.concatenate([np.arange(s)[:, None] >= zeros[block] for block, s in enumerate(sizes)])
