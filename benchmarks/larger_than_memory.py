@@ -3,9 +3,10 @@
     python benchmarks/larger_than_memory.py --clients 24 --folder DIR
 
 writes one file per client (481 MB each), aggregates them in a process of its own and prints, from one run: its peak
-resident memory, its time as a multiple of reading the same files once (two readers, no arithmetic; in the ordinary way,
-and past the system's cache), and whether a slice of the result equals the in-memory kernel bit for bit. --cold drops
-the system's cache before each pass (root); without it, updates that fit in memory are read from there.
+resident memory, its time as a multiple of reading the same files once without any arithmetic (by one thread, one file
+after the other; by two at a time; by two past the system's cache), and whether a slice of the result equals the
+in-memory kernel bit for bit. --cold drops the system's cache before each pass (root); without it, updates that fit in
+memory are read from there.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ SHAPES = {
     "hidden.weight": (128, 100), "hidden.bias": (128,), "output.weight": (2, 128), "output.bias": (2,),
 }  # fmt: skip
 SLICE = 1_000_000
+READINGS = {"one": (1, 0), "two": (2, 0), "direct": (2, os.O_DIRECT)}  # threads, flags
+WORDS = {"one": "by one thread", "two": "by two threads", "direct": "by two threads, past the system's cache"}
 
 
 def main() -> None:
@@ -45,7 +48,7 @@ def main() -> None:
     parser.add_argument("--trim", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where the files go; a temporary folder when not given")
     parser.add_argument("--cold", action="store_true", help="drop the page cache before each pass (root)")
-    parser.add_argument("--pass", dest="role", choices=["read", "direct", "aggregate"], help=argparse.SUPPRESS)
+    parser.add_argument("--pass", dest="role", choices=[*READINGS, "aggregate"], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.role:
         print(json.dumps(measured(given.role, given.folder, given.trim)))
@@ -70,7 +73,7 @@ def compare(folder: Path, clients: int, trim: int, cold: bool) -> None:
             store(path, {name: random.standard_normal(shape, np.float32) for name, shape in SHAPES.items()})
     os.sync()
     best: dict[str, dict[str, float]] = {}
-    for role in ("read", "direct", "aggregate") * 3:
+    for role in (*READINGS, "aggregate") * 3:
         if cold:
             Path("/proc/sys/vm/drop_caches").write_text("1")
         command = [sys.executable, __file__, "--pass", role, "--folder", str(folder), "--trim", str(trim)]
@@ -78,8 +81,8 @@ def compare(folder: Path, clients: int, trim: int, cold: bool) -> None:
         print(f"  {role:<10} {found['seconds']:7.2f} s  {total / found['seconds'] / 1e9:5.2f} GB/s", flush=True)
         if role not in best or found["seconds"] < best[role]["seconds"]:
             best[role] = found
-    for role, way in (("read", ""), ("direct", " past the system's cache")):
-        print(f"time / reading the files once{way}: {best['aggregate']['seconds'] / best[role]['seconds']:.2f}")
+    for role, words in WORDS.items():
+        print(f"time / reading the files once {words}: {best['aggregate']['seconds'] / best[role]['seconds']:.2f}")
     print(f"peak memory of the aggregation: {best['aggregate']['peak'] / 1e9:.2f} GB")
     print(f"a slice of {SLICE:,} equals the in-memory kernel bit for bit: {same_slice(folder, trim)}")
 
@@ -90,14 +93,14 @@ def measured(role: str, folder: Path, trim: int) -> dict[str, float]:
     if role == "aggregate":
         trimmed_mean(StoredUpdates(paths, out=folder / "result.out"), trim=trim)
     else:
-        read_once(paths, os.O_DIRECT if role == "direct" else 0)
+        read_once(paths, *READINGS[role])
     seconds = time.perf_counter() - start
     found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())  # of this program alone
     return {"seconds": seconds, "peak": float(found[1]) * 1024 if found else 0.0}
 
 
-def read_once(paths: list[Path], flags: int = 0) -> None:
-    """Every file from start to end, two at a time: what any aggregation must do at least."""
+def read_once(paths: list[Path], threads: int, flags: int) -> None:
+    """Every file from start to end: what any aggregation must do at least."""
 
     def read(path: Path) -> None:
         buffer = mmap.mmap(-1, 2 * 2**20)
@@ -108,7 +111,7 @@ def read_once(paths: list[Path], flags: int = 0) -> None:
         finally:
             os.close(file)
 
-    with ThreadPoolExecutor(2) as readers:
+    with ThreadPoolExecutor(threads) as readers:
         list(readers.map(read, paths))
 
 

@@ -14,6 +14,7 @@
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
 #include "cpu/reduce.hpp"
+#include "cpu/stored.hpp"
 
 namespace py = pybind11;
 using namespace fedincentive;
@@ -66,23 +67,28 @@ class Arrays {
   std::deque<Layout> layouts_;
 };
 
-py::tuple reduce_arrays(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs,
-                        int64_t clients, const std::vector<Strided>& strided, int dtype, bool wide_output, int64_t trim,
-                        std::vector<double> weights, double divisor, int64_t threads, const std::string& isa) {
-  const Arrays arrays(addresses, sizes, clients, strided);
-  const py::buffer_info output_info = outputs.request();
-  if (output_info.size != arrays.segments()) throw std::invalid_argument("one output per segment is needed");
+Request checked_request(int dtype, int64_t clients, int64_t trim, std::vector<double> weights, double divisor) {
   if (trim < 0 || 2 * trim >= clients) throw std::invalid_argument("trim is out of range");
   if (!weights.empty() && static_cast<int64_t>(weights.size()) != clients)
     throw std::invalid_argument("one weight per client is needed");
   if (dtype < 0 || dtype > 3) throw std::invalid_argument("unknown dtype");
   Request request;
   request.dtype = static_cast<Dtype>(dtype);
-  request.wide_output = wide_output;
   request.clients = clients;
   request.trim = trim;
   request.weights = std::move(weights);
   request.divisor = divisor;
+  return request;
+}
+
+py::tuple reduce_arrays(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs,
+                        int64_t clients, const std::vector<Strided>& strided, int dtype, bool wide_output, int64_t trim,
+                        std::vector<double> weights, double divisor, int64_t threads, const std::string& isa) {
+  const Arrays arrays(addresses, sizes, clients, strided);
+  const py::buffer_info output_info = outputs.request();
+  if (output_info.size != arrays.segments()) throw std::invalid_argument("one output per segment is needed");
+  Request request = checked_request(dtype, clients, trim, std::move(weights), divisor);
+  request.wide_output = wide_output;
   request.threads = threads;
   for (int64_t s = 0; s < arrays.segments(); ++s)
     request.segments.push_back(
@@ -175,18 +181,40 @@ std::vector<uint32_t> checksums(const py::buffer& data, int64_t chunk) {
   return found;
 }
 
-// (file, direct, offset, address, size) of each; answers with (size, errno, checksums) of each.
-using Reads = std::vector<std::tuple<int, int, int64_t, int64_t, int64_t>>;
-std::vector<std::tuple<int64_t, int, std::vector<uint32_t>>> read_files(const Reads& reads, int64_t chunk,
-                                                                        int64_t threads) {
-  std::vector<std::tuple<int64_t, int, std::vector<uint32_t>>> answers(reads.size());
+// (bytes read, errno, checksums)
+std::tuple<int64_t, int, std::vector<uint32_t>> read_file(int file, int64_t offset, int64_t address, int64_t size,
+                                                          int64_t chunk) {
   const py::gil_scoped_release release;
-  run_parallel(static_cast<int64_t>(reads.size()), threads, [&](int64_t, int64_t item) {
-    const auto [file, direct, offset, address, size] = reads[static_cast<size_t>(item)];
-    Received received = read_checked({file, direct, offset, reinterpret_cast<unsigned char*>(address), size}, chunk);
-    answers[static_cast<size_t>(item)] = {received.size, received.error, std::move(received.checksums)};
-  });
-  return answers;
+  Received received = read_checked({file, -1, offset, reinterpret_cast<unsigned char*>(address), size}, chunk);
+  return {received.size, received.error, std::move(received.checksums)};
+}
+
+// (address or 0, file, the same past the cache or -1, offset, address of checksums or 0) of each client
+using Sources = std::vector<std::tuple<int64_t, int, int, int64_t, int64_t>>;
+py::tuple reduce_files(const Sources& sources, std::tuple<int64_t, int64_t, int64_t> range, int64_t chunk,
+                       int64_t piece, std::tuple<int64_t, int, int64_t> out, int dtype, int64_t trim,
+                       std::vector<double> weights, double divisor, int64_t threads, const std::string& isa) {
+  StoredRequest stored{};
+  for (const auto& [address, file, direct, offset, checksums] : sources)
+    stored.sources.push_back({reinterpret_cast<const unsigned char*>(address), file, direct, offset,
+                              reinterpret_cast<const uint32_t*>(checksums)});
+  std::tie(stored.begin, stored.end, stored.size) = range;
+  stored.chunk = chunk;
+  stored.piece = piece;
+  stored.out = reinterpret_cast<unsigned char*>(std::get<0>(out));
+  stored.out_file = std::get<1>(out);
+  stored.out_offset = std::get<2>(out);
+  stored.request = checked_request(dtype, static_cast<int64_t>(sources.size()), trim, std::move(weights), divisor);
+  stored.request.threads = threads;
+  const Kernels& kernels = kernels_of(isa);
+  StoredFindings answer;
+  {
+    const py::gil_scoped_release release;
+    answer = reduce_stored(stored, kernels);
+  }
+  const Findings& found = answer.findings;
+  return py::make_tuple(py::make_tuple(found.not_finite, found.weightless, found.clients),
+                        static_cast<int>(answer.trouble), answer.client, answer.detail);
 }
 
 }  // namespace
@@ -199,7 +227,8 @@ PYBIND11_MODULE(_native, module) {
              "Whether values in memory are neither NaN nor infinite; also how fast memory is read.");
   module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
   module.def("crc32c_chunks", &checksums, "The same of every chunk of them.");
-  module.def("read_files", &read_files, "Reads from several files at a time, with the CRC-32C of every chunk.");
+  module.def("read_file", &read_file, "Reads from an open file to memory, with the CRC-32C of every chunk.");
+  module.def("reduce_files", &reduce_files, "`reduce` over one entry of updates in files or memory, piece by piece.");
   module.def("cached_share", &cached_share, "The share of an open file that is in the system's cache.");
   module.def("compiled_isas", &compiled_isas);
   module.def("supported_isas", &supported_isas);

@@ -9,8 +9,7 @@ namespace fedincentive {
 uint32_t crc32c(const void* data, size_t size);
 uint32_t crc32c_portable(const void* data, size_t size);
 
-// The same of every chunk of them, several at a time: one alone waits for the instruction before.
-constexpr int kChunksAtOnce = 4;
+// The same of every chunk of them, the last one perhaps shorter.
 void crc32c_chunks(const void* data, size_t size, size_t chunk, uint32_t* out);
 
 }  // namespace fedincentive

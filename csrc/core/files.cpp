@@ -69,13 +69,14 @@ int64_t read_piece(const Read& read, int64_t begin, int64_t size) {
 
 Received read_checked(const Read& read, int64_t chunk) {
   Received received;
-  received.checksums.resize(static_cast<size_t>((read.size + chunk - 1) / chunk));
-  const int64_t piece = std::max(chunk, kPiece / chunk * chunk);
+  if (chunk > 0) received.checksums.resize(static_cast<size_t>((read.size + chunk - 1) / chunk));
+  const int64_t piece = chunk > 0 ? std::max(chunk, kPiece / chunk * chunk) : kPiece;
   for (int64_t begin = 0; begin < read.size; begin += piece) {
     const int64_t size = std::min(piece, read.size - begin), count = read_piece(read, begin, size);
     if (count < 0) received.error = errno;
     received.size += std::max<int64_t>(count, 0);
     if (count < size) return received;
+    if (chunk == 0) continue;
     crc32c_chunks(read.to + begin, static_cast<size_t>(size), static_cast<size_t>(chunk),
                   received.checksums.data() + begin / chunk);
   }
@@ -83,16 +84,20 @@ Received read_checked(const Read& read, int64_t chunk) {
 }
 
 double cached_share(int file, int64_t size) {
-  const long page = sysconf(_SC_PAGESIZE);
+  constexpr int64_t kLooks = 256;  // spread evenly: asking for every page of large files takes a while
+  const int64_t page = sysconf(_SC_PAGESIZE);
   if (size <= 0 || page <= 0) return 1;
   void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) return 1;
-  std::vector<unsigned char> pages(static_cast<size_t>((size + page - 1) / page));
-  const int failed = mincore(mapped, static_cast<size_t>(size), pages.data());
+  const int64_t pages = (size + page - 1) / page, looks = std::min(pages, kLooks);
+  int64_t present = 0, failed = 0;
+  for (int64_t look = 0; look < looks; ++look) {
+    unsigned char state = 0;
+    failed += mincore(static_cast<char*>(mapped) + look * pages / looks * page, 1, &state) != 0;
+    present += state & 1;
+  }
   munmap(mapped, static_cast<size_t>(size));
-  if (failed) return 1;
-  const auto present = std::count_if(pages.begin(), pages.end(), [](unsigned char state) { return state & 1; });
-  return static_cast<double>(present) / static_cast<double>(pages.size());
+  return failed ? 1 : static_cast<double>(present) / static_cast<double>(looks);
 }
 
 }  // namespace fedincentive

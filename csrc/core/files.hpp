@@ -15,7 +15,7 @@ struct Read {
 };
 
 // How far it came: `size` bytes, less than asked where the file ends (`error` 0) or where reading failed (errno); and
-// the CRC-32C of every chunk of them, the last one perhaps shorter.
+// the CRC-32C of every chunk of them, the last one perhaps shorter (`chunk` 0: none).
 struct Received {
   int64_t size = 0;
   int error = 0;

@@ -25,13 +25,13 @@ from .updates import BFLOAT16, NUMPY_CODES, view
 
 CHUNK = 64 * 1024  # bytes of an entry under one checksum
 LARGE = 16 * 2**20  # bytes from which the way a file is read matters
+MOSTLY = 0.8  # the share of a file in the system's cache from which reading from there is faster
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
 CHECKSUMS = "fedincentive.crc32c.64k"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
-Wanted = tuple[int, int, int, int, int]  # file, the same past the cache or -1, offset, address, bytes
 TAGS = {np.dtype(text): tag for tag, text in DTYPES.items() if tag != "BF16"}
 
 
@@ -108,39 +108,40 @@ class StoredUpdate(Mapping[str, Any]):
 
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
         """Fill `values` with the entry's from coordinate `start` on; chunks are checked where it starts with one."""
-        if values.size == 0:
-            return
-        wanted = self.wanted(values, name, start)
-        (answer,) = native.load().read_files([wanted], CHUNK, 1)
-        self.check(answer, wanted, name, start)
-
-    def wanted(self, values: np.ndarray, name: str, start: int) -> Wanted:
-        """What `native.read_files` must be asked for to fill `values`."""
         slot = self.slots[name]
+        begin = start * slot.dtype.itemsize
         address = values.__array_interface__["data"][0]
-        return self._file, self._direct, slot.offset + start * slot.dtype.itemsize, address, values.nbytes
+        count, error, found = native.load().read_file(self._file, slot.offset + begin, address, values.nbytes, CHUNK)
+        if error:
+            raise self.unreadable(name, error)
+        if count < values.nbytes:
+            raise self.ended(name)
+        if slot.checksums and begin % CHUNK == 0:
+            last = begin + count == slot.size * slot.dtype.itemsize
+            for number, checksum in enumerate(found if last or count % CHUNK == 0 else found[:-1], begin // CHUNK):
+                if checksum != slot.checksums[number]:
+                    raise self.damaged(name, number)
 
-    def read_past_cache(self) -> None:
+    def where(self, name: str) -> tuple[int, int, int]:
+        """The file, the same past the system's cache or -1, and where the entry begins: for `native.reduce_files`."""
+        return self._file, self._direct, self.slots[name].offset
+
+    def read_past_cache(self) -> bool:
         """From now on read straight from the disk, if the file is large and not in the system's cache already."""
         size = os.fstat(self._file).st_size
-        if self._direct < 0 and size >= LARGE and native.load().cached_share(self._file, size) < 0.5:
+        if self._direct < 0 and size >= LARGE and native.load().cached_share(self._file, size) < MOSTLY:
             with suppress(OSError, AttributeError):  # not every file system can, nor every system
                 self._direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+        return self._direct >= 0
 
-    def check(self, answer: tuple[int, int, list[int]], wanted: Wanted, name: str, start: int) -> None:
-        """Whether it was read whole and is what was written: chunks are looked at where a read starts with one."""
-        (count, error, found), slot = answer, self.slots[name]
-        if error:
-            raise AggregationError(f"{self} cannot be read in entry {name!r}: {os.strerror(error)}.")
-        if count < wanted[-1]:
-            raise AggregationError(f"{self} ends inside entry {name!r}: it was cut while it was being read.")
-        begin = start * slot.dtype.itemsize
-        if not slot.checksums or begin % CHUNK:
-            return
-        first, last = begin // CHUNK, begin + count == slot.size * slot.dtype.itemsize
-        for number, checksum in enumerate(found if last or count % CHUNK == 0 else found[:-1], first):
-            if checksum != slot.checksums[number]:
-                raise AggregationError(f"{self} is damaged in entry {name!r} (chunk {number}): have it sent again.")
+    def unreadable(self, name: str, error: int) -> AggregationError:
+        return AggregationError(f"{self} cannot be read in entry {name!r}: {os.strerror(error)}.")
+
+    def ended(self, name: str) -> AggregationError:
+        return AggregationError(f"{self} ends inside entry {name!r}: it was cut while it was being read.")
+
+    def damaged(self, name: str, chunk: int) -> AggregationError:
+        return AggregationError(f"{self} is damaged in entry {name!r} (chunk {chunk}): have it sent again.")
 
     def _read_header(self) -> tuple[dict[str, Slot], dict[str, str]]:
         total = os.fstat(self._file).st_size
@@ -240,6 +241,15 @@ class Writer:
         """The entry's values from coordinate `start` on."""
         with self._explained():
             self._put(values.data.cast("B"), self._base + self._offsets[name] + start * values.itemsize)
+
+    def where(self, name: str) -> tuple[int, int, int]:
+        """No address, the file, and where the entry begins: for `native.reduce_files`."""
+        return 0, self._file, self._base + self._offsets[name]
+
+    def refuse(self, error: int) -> None:
+        """Say why values could not be written, and leave nothing behind."""
+        with self._explained():
+            raise OSError(error, os.strerror(error))
 
     def commit(self, durable: bool = False) -> Path:
         with self._explained():

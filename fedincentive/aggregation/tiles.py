@@ -1,12 +1,12 @@
-"""Coordinate-wise rules over updates larger than memory: tile by tile, the next one read while this one is reduced.
+"""Coordinate-wise rules over updates larger than memory: a piece of every client at a time.
 
-Peak memory is the result (nothing, where it goes to a file) plus two tiles of every client, however many there are.
+Every thread reads a piece of all clients, checks it and reduces it while it is in the processor's cache. Peak memory is
+the result (nothing, where it goes to a file) plus one piece of every client for each thread, however many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,13 @@ import numpy as np
 from ..errors import AggregationError
 from . import kernel, native
 from .stored import CHUNK, Slot, StoredUpdate, Writer, as_bfloat16, flat
-from .updates import Batch, Entry, read
+from .updates import Batch, read
 
-MEMORY = 128 * 2**20  # bytes for tiles unless the caller says otherwise
-READERS = 2
+MEMORY = 128 * 2**20  # bytes for pieces unless the caller says otherwise
+CACHED, DIRECT = CHUNK, 16 * CHUNK  # most bytes of a client at a time: while others compute, a disk likes long reads
+STRETCH = 256 * 2**20  # bytes of all clients between two reports of progress
+
+UNREADABLE, ENDED, DAMAGED, UNWRITABLE = range(1, 5)  # Trouble of stored.hpp
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
 
@@ -38,7 +41,7 @@ def gather(updates: Iterable[Any]) -> Batch | StoredBatch:
 class StoredUpdates:
     """Updates on disk (paths or StoredUpdates), possibly mixed with some in memory, for the coordinate-wise rules.
 
-    `out` sends the result to a safetensors file instead of memory; `memory` bounds the bytes held in tiles; `progress`
+    `out` sends the result to a safetensors file instead of memory; `memory` bounds the bytes held of them; `progress`
     is told the bytes read so far and in all.
 
     >>> import tempfile, numpy as np, fedincentive
@@ -82,6 +85,9 @@ class InMemory:
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
         values[...] = self.values[name][start : start + len(values)]
 
+    def address(self, name: str) -> int:
+        return int(self.values[name].__array_interface__["data"][0])
+
     def __str__(self) -> str:
         return "The update in memory"
 
@@ -121,12 +127,12 @@ def check_layout(index: int, other: Source, first: Mapping[str, Slot]) -> None:
 
 
 @dataclass(frozen=True)
-class Tile:
+class Stretch:
     """One run of an entry's coordinates."""
 
     name: str
     start: int
-    size: int
+    end: int
 
 
 class InMemoryResult:
@@ -138,6 +144,10 @@ class InMemoryResult:
 
     def write(self, name: str, start: int, values: np.ndarray) -> None:
         self._values[name][start : start + len(values)] = values
+
+    def where(self, name: str) -> tuple[int, int, int]:
+        """The entry's address, and no file: for `native.reduce_files`."""
+        return self._values[name].__array_interface__["data"][0], -1, 0
 
     def commit(self) -> dict[str, Any]:
         shaped = {name: values.reshape(self._slots[name].shape) for name, values in self._values.items()}
@@ -152,6 +162,7 @@ class StoredBatch:
         self.sources, self.request, self._cleanup = list(sources), request, cleanup
         self.clients = len(self.sources)
         self.slots = self.sources[0].slots
+        self._checksums: dict[tuple[int, str], np.ndarray] = {}
 
     def __enter__(self) -> StoredBatch:
         return self
@@ -163,21 +174,27 @@ class StoredBatch:
     def select(self, clients: Sequence[int]) -> StoredBatch:
         return StoredBatch([self.sources[i] for i in clients], self.request, self._cleanup)
 
-    def reduce(self, **options: Any) -> tuple[Any, kernel.Findings]:
-        """The kernel over all tiles: the same arithmetic per coordinate, so the same bits as in memory."""
+    def reduce(
+        self, *, trim: int = 0, weights: np.ndarray | None = None, divisor: float = 0.0, threads: int | None = None
+    ) -> tuple[Any, kernel.Findings]:
+        """The kernel over all entries: the same arithmetic per coordinate, so the same bits as in memory."""
         found, guilty = kernel.Findings(0, 0, []), set()
         output = self._output()
-        for tile, arrays in self._read_ahead():
-            entry = Entry(tile.name, self.slots[tile.name].code, arrays, arrays[0])
-            batch = Batch(self.clients, [entry], dict)
-            if entry.code is None:
-                result = batch.assemble([])[tile.name]
+        settings = (trim, [] if weights is None else list(map(float, weights)), divisor)
+        workers, piece = self._workers(native.thread_count(threads))
+        done, total = 0, sum(slot.size * slot.dtype.itemsize for slot in self.slots.values()) * self.clients
+        for stretch in self._stretches(piece):
+            slot = self.slots[stretch.name]
+            if slot.code is None:
+                output.write(stretch.name, stretch.start, self._largest(stretch))
             else:
-                (result,), seen = kernel.reduce(batch, **options)
-                found.not_finite += seen.not_finite
-                found.weightless += seen.weightless
-                guilty.update(seen.clients)
-            output.write(tile.name, tile.start, result)
+                seen = self._reduce(stretch, output, piece, settings, workers)
+                found.not_finite += seen[0]
+                found.weightless += seen[1]
+                guilty.update(seen[2])
+            done += (stretch.end - stretch.start) * slot.dtype.itemsize * self.clients
+            if self.request.progress is not None:
+                self.request.progress(done, total)
         found.clients = sorted(guilty)
         return output, found
 
@@ -192,47 +209,70 @@ class StoredBatch:
         self._cleanup.callback(writer.discard)
         return writer
 
-    def _tiles(self) -> Iterator[Tile]:
-        """Tiles of whole chunks, so that every checksum is checked; two tiles of all clients fit the memory."""
-        share = self.request.memory // (2 * self.clients) // CHUNK * CHUNK or CHUNK
+    def _workers(self, threads: int) -> tuple[int, int]:
+        """How many threads, and how many bytes of a client each has at a time: whole chunks, within the memory.
+
+        Where a disk is read, others compute while some wait for it.
+        """
+        direct = [item.read_past_cache() for item in self.sources if isinstance(item, StoredUpdate)]
+        workers = 2 * threads if any(direct) else threads
+        workers = max(1, min(workers, self.request.memory // (self.clients * CHUNK)))
+        piece = self.request.memory // (workers * self.clients) // CHUNK * CHUNK
+        return workers, max(CHUNK, min(piece, DIRECT if any(direct) else CACHED))
+
+    def _stretches(self, piece: int) -> Iterator[Stretch]:
+        """All coordinates, in runs of whole pieces."""
         for name, slot in self.slots.items():
-            size = share // slot.dtype.itemsize
+            size = max(1, STRETCH // self.clients // piece) * piece // slot.dtype.itemsize
             for start in range(0, slot.size, size):
-                yield Tile(name, start, min(size, slot.size - start))
+                yield Stretch(name, start, min(start + size, slot.size))
 
-    def _read_ahead(self) -> Iterator[tuple[Tile, list[np.ndarray]]]:
-        """Every tile with its values; while one is used the next is being read."""
-        tiles = list(self._tiles())
-        for item in self.sources:
-            if isinstance(item, StoredUpdate):
-                item.read_past_cache()
-        largest = max((t.size * self.slots[t.name].dtype.itemsize for t in tiles), default=0)
-        buffers = [[np.empty(largest, np.uint8) for _ in self.sources] for _ in range(2)]
-        total = sum(slot.size * slot.dtype.itemsize for slot in self.slots.values()) * self.clients
-        done = 0
-        with ThreadPoolExecutor(1) as reader:
-            waiting = reader.submit(self._read, tiles[0], buffers[0]) if tiles else None
-            for number, tile in enumerate(tiles):
-                assert waiting is not None
-                arrays = waiting.result()
-                if number + 1 < len(tiles):
-                    waiting = reader.submit(self._read, tiles[number + 1], buffers[(number + 1) % 2])
-                yield tile, arrays
-                done += sum(array.nbytes for array in arrays)
-                if self.request.progress is not None:
-                    self.request.progress(done, total)
+    def _reduce(
+        self,
+        stretch: Stretch,
+        output: Writer | InMemoryResult,
+        piece: int,
+        settings: tuple[int, list[float], float],
+        workers: int,
+    ) -> tuple[int, int, list[int]]:
+        slot = self.slots[stretch.name]
+        found, trouble, client, detail = native.load().reduce_files(
+            [self._where(item, stretch.name) for item in self.sources],
+            (stretch.start, stretch.end, slot.size),
+            CHUNK,
+            piece,
+            output.where(stretch.name),
+            slot.code,
+            *settings,
+            workers,
+            native.isa(),
+        )
+        if trouble == UNWRITABLE:
+            assert isinstance(output, Writer)
+            output.refuse(detail)
+        elif trouble:
+            source = self.sources[client]
+            assert isinstance(source, StoredUpdate)
+            if trouble == UNREADABLE:
+                raise source.unreadable(stretch.name, detail)
+            raise source.ended(stretch.name) if trouble == ENDED else source.damaged(stretch.name, detail)
+        return found
 
-    def _read(self, tile: Tile, buffers: list[np.ndarray]) -> list[np.ndarray]:
-        """One tile of every client, from several files at a time."""
-        dtype = self.slots[tile.name].dtype
-        arrays = [buffer[: tile.size * dtype.itemsize].view(dtype) for buffer in buffers]
-        stored = []
-        for item, values in zip(self.sources, arrays, strict=True):
-            if isinstance(item, StoredUpdate):
-                stored.append((item, item.wanted(values, tile.name, tile.start)))
-            else:
-                item.read_into(values, tile.name, tile.start)
-        answers = native.load().read_files([wanted for _, wanted in stored], CHUNK, READERS)
-        for (item, wanted), answer in zip(stored, answers, strict=True):
-            item.check(answer, wanted, tile.name, tile.start)
-        return arrays
+    def _where(self, item: Source, name: str) -> tuple[int, int, int, int, int]:
+        """A client's values for `native.reduce_files`: address or file, and the checksums."""
+        if isinstance(item, InMemory):
+            return item.address(name), -1, -1, 0, 0
+        key = id(item), name
+        if key not in self._checksums:
+            self._checksums[key] = np.array(item.slots[name].checksums, np.uint32)
+        checksums = self._checksums[key]
+        return 0, *item.where(name), checksums.__array_interface__["data"][0] if checksums.size else 0
+
+    def _largest(self, stretch: Stretch) -> np.ndarray:
+        """Integer buffers: the maximum over clients; booleans: true if any is."""
+        result, other = (np.empty(stretch.end - stretch.start, self.slots[stretch.name].dtype) for _ in range(2))
+        self.sources[0].read_into(result, stretch.name, stretch.start)
+        for item in self.sources[1:]:
+            item.read_into(other, stretch.name, stretch.start)
+            np.maximum(result, other, out=result)
+        return result

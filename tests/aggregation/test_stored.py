@@ -254,6 +254,21 @@ def test_the_checksum_is_crc32c() -> None:
     assert crc32c(bytes(32)) == 0x8A9136AA and crc32c(b"") == 0
 
 
+def crc32c_by_definition(data: bytes) -> int:
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("size", [8191, 8192, 8193, 2 * 8192, 3 * 8192 + 2048 + 5])
+def test_the_checksum_of_much_is_put_together_rightly(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    assert native.load().crc32c(data) == crc32c_by_definition(data)
+
+
 @pytest.fixture
 def past_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is read past the system's cache, where its file system allows that."""
