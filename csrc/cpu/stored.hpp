@@ -21,9 +21,9 @@ struct StoredSource {
 struct StoredRequest {
   Request request;  // without segments; a thread may well be waiting for the disk
   std::vector<StoredSource> sources;
-  int64_t begin, end, size;  // coordinates wanted, the first at the start of a chunk, and how many the entry has
-  int64_t chunk, piece;      // bytes under one checksum, and of a client at a time: a whole number of chunks
-  unsigned char* out;        // the entry's first result; null: they go to a file, from `out_offset` on
+  int64_t begin, end;    // coordinates wanted: whole chunks, or up to the end of the entry
+  int64_t chunk, piece;  // bytes under one checksum, and of a client at a time: a whole number of chunks
+  unsigned char* out;    // the entry's first result; null: they go to a file, from `out_offset` on
   int out_file;
   int64_t out_offset;
 };

@@ -142,6 +142,8 @@ def settle(
         count = trim_of(trim, alpha, n)
         chosen = batch if n == batch.clients else batch.select(present)
         kept = None if factors is None else factors[present]
+        if count > 0 and kept is not None and (kept == kept[0]).all():
+            kept = None  # the same mean, without looking for the client of each value
         divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
         results, found = chosen.reduce(trim=count, weights=kept, divisor=divisor, threads=threads)
         guilty = [present[i] for i in found.clients]

@@ -238,7 +238,7 @@ class StoredBatch:
         slot = self.slots[stretch.name]
         found, trouble, client, detail = native.load().reduce_files(
             [self._where(item, stretch.name) for item in self.sources],
-            (stretch.start, stretch.end, slot.size),
+            (stretch.start, stretch.end),
             CHUNK,
             piece,
             output.where(stretch.name),

@@ -22,6 +22,7 @@ from fedincentive.aggregation import (
     native,
     store,
     stored,
+    tiles,
     trimmed_mean,
     weighted_mean,
 )
@@ -164,6 +165,56 @@ def test_a_bad_file_is_named_with_its_client(five, tmp_path: Path, change: str, 
         weighted_mean(StoredUpdates(paths, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def ones(folder: Path, clients: int = 3, size: int = 5 * CHUNK + 12) -> list[Path]:
+    return [store(folder / f"{i}", {"w": np.ones(size // 4, np.float32)}) for i in range(clients)]
+
+
+def test_damage_in_the_last_values_is_found(tmp_path: Path) -> None:
+    """The last chunk is shorter than the others."""
+    paths = ones(tmp_path)
+    data = bytearray(paths[1].read_bytes())
+    data[-1] ^= 1
+    paths[1].write_bytes(data)
+    with pytest.raises(AggregationError, match=r"client '1' is damaged in entry 'w' \(chunk 5\)"):
+        median(paths)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path: Path) -> None:
+    opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path))]
+    os.truncate(tmp_path / "2", CHUNK)
+    with pytest.raises(AggregationError, match="2 of client 'bank 2' ends inside entry 'w': it was cut while"):
+        trimmed_mean(StoredUpdates(opened, out=tmp_path / "out"), trim=1)
+    for update in opened:
+        update.close()
+    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
+
+
+def test_a_file_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> None:
+    opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path))]
+    folder = os.open(tmp_path, os.O_RDONLY)
+    os.dup2(folder, opened[1]._file)
+    os.close(folder)
+    with pytest.raises(AggregationError, match="1 of client 'bank 1' cannot be read in entry 'w': Is a directory"):
+        weighted_mean(StoredUpdates(opened))
+    for update in opened:
+        update.close()
+
+
+def test_a_disk_that_fills_up_halfway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "STRETCH", 3 * CHUNK)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(done: int, total: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * CHUNK, hard))
+
+    try:
+        with pytest.raises(AggregationError, match=r"out cannot be written: File too large\. Nothing was left there\."):
+            median(StoredUpdates(ones(tmp_path), out=tmp_path / "out", progress=fill))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
 
 
 def test_mismatches_and_missing_files_are_named(five, tmp_path: Path) -> None:

@@ -177,3 +177,11 @@ def test_properties(n, m, fraction, kind, dtype, seed):
     middle = np.sort(np.stack(x).astype(np.float64), axis=0)[trim : n - trim]
     slack = 1e-14 * scale if dtype is np.float64 else 0.0  # sums of float32 and float16 have bits to spare
     assert np.all(result >= middle.min(axis=0) - slack) and np.all(result <= middle.max(axis=0) + slack)
+
+
+@pytest.mark.parametrize("normalize", ["kept", "paper"])
+def test_equal_weights_are_no_weights(normalize):
+    x = list(np.random.default_rng(0).standard_normal((9, 500)).astype(np.float32))
+    expected = trimmed_mean(x, 2, normalize=normalize)
+    assert np.array_equal(trimmed_mean(x, 2, weights=[3.0] * 9, normalize=normalize), expected)
+    assert not np.array_equal(trimmed_mean(x, 2, weights=[3.0] * 8 + [4.0], normalize=normalize), expected)
