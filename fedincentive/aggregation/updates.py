@@ -10,7 +10,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -111,11 +111,12 @@ def check_names(names: list[str], index: int, item: Any) -> None:
 def read_entry(name: str | None, items: list[Any]) -> Entry:
     views = [view(name, index, item) for index, item in enumerate(items)]
     first, code, kind = views[0]
+    device = None if kind is np.ndarray else items[0].device
     for index, (array, other_code, other_kind) in enumerate(views):
         if other_kind is not kind:
             refuse(name, index, "is a", other_kind.__name__, kind.__name__)
-        if kind is not np.ndarray and items[index].device != items[0].device:
-            refuse(name, index, "is on device", items[index].device, items[0].device)
+        if device is not None and items[index].device != device:
+            refuse(name, index, "is on device", items[index].device, device)
         if other_code != code or array.dtype != first.dtype:
             refuse(name, index, "has dtype", items[index].dtype, items[0].dtype)
         if array.shape != first.shape:
@@ -124,52 +125,63 @@ def read_entry(name: str | None, items: list[Any]) -> Entry:
 
 
 def refuse(name: str | None, index: int, what: str, got: Any, expected: Any) -> None:
-    entry = "update" if name is None else f"entry {name!r}"
-    raise AggregationError(f"Client {index}'s {entry} {what} {got}, but client 0's {what} {expected}.")
+    raise AggregationError(f"{whose(name, index)} {what} {got}, but client 0's {what} {expected}.")
 
 
 def view(name: str | None, index: int, item: Any) -> tuple[np.ndarray, int | None, type]:
     """A NumPy view of an array or tensor, its dtype code, and its kind."""
     torch = sys.modules.get("torch")
-    entry = "update" if name is None else f"entry {name!r}"
     if torch is not None and isinstance(item, torch.Tensor):
-        return view_tensor(torch, f"Client {index}'s {entry}", item), code_of_tensor(item), torch.Tensor
+        return view_tensor(torch, name, index, item), code_of_tensor(item), torch.Tensor
     if isinstance(item, (np.ndarray, np.generic)):
         array = np.asarray(item)
         code = NUMPY_CODES.get(array.dtype)
         if code is None and array.dtype.kind not in "iub":
             raise AggregationError(
-                f"Client {index}'s {entry} has dtype {array.dtype}; only float32, float64 and float16 in native byte "
+                f"{whose(name, index)} has dtype {array.dtype}; only float32, float64 and float16 in native byte "
                 "order (and bfloat16 tensors) are aggregated. Convert it with .astype(...)."
             )
         return array, code, np.ndarray
     raise AggregationError(
-        f"Client {index}'s {entry} is a {type(item).__name__}; give NumPy arrays, torch tensors, or mappings of them."
+        f"{whose(name, index)} is a {type(item).__name__}; give NumPy arrays, torch tensors, or mappings of them."
     )
 
 
+def whose(name: str | None, index: int) -> str:
+    return f"Client {index}'s " + ("update" if name is None else f"entry {name!r}")
+
+
+@cache
+def code_of_dtype(dtype: Any) -> int | None:
+    return TORCH_CODES.get(str(dtype))
+
+
 def code_of_tensor(tensor: Any) -> int | None:
-    return TORCH_CODES.get(str(tensor.dtype))
+    return code_of_dtype(tensor.dtype)
 
 
-def view_tensor(torch: Any, what: str, tensor: Any) -> Any:
+def view_tensor(torch: Any, name: str | None, index: int, tensor: Any) -> Any:
     """Shares the tensor's memory: no gradient history, no copy. A CUDA tensor stays one: its values stay there."""
-    if tensor.device.type not in ("cpu", "cuda"):
+    if not (tensor.is_cpu or tensor.is_cuda):
         raise AggregationError(
-            f"{what} is on device {tensor.device}; the kernels run on CPU and CUDA. Copy it with .cpu() first."
+            f"{whose(name, index)} is on device {tensor.device}; the kernels run on CPU and CUDA. Copy it with .cpu() "
+            "first."
         )
     if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
         raise AggregationError(
-            f"{what} has layout {tensor.layout} and dtype {tensor.dtype}; only dense real tensors are aggregated."
+            f"{whose(name, index)} has layout {tensor.layout} and dtype {tensor.dtype}; only dense real tensors are "
+            "aggregated."
         )
-    if tensor.is_floating_point() and code_of_tensor(tensor) is None:
-        raise AggregationError(f"{what} has dtype {tensor.dtype}; convert it to float32, float64, float16 or bfloat16.")
-    tensor = tensor.detach()
-    if tensor.device.type == "cuda":
+    code = code_of_tensor(tensor)
+    if code is None and tensor.is_floating_point():
+        raise AggregationError(
+            f"{whose(name, index)} has dtype {tensor.dtype}; convert it to float32, float64, float16 or bfloat16."
+        )
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_cuda:
         return tensor
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.view(torch.int16)
-    return tensor.numpy()
+    return tensor.view(torch.int16).numpy() if code == BFLOAT16 else tensor.numpy()
 
 
 def largest(entry: Entry) -> Any:
@@ -189,10 +201,10 @@ def memory_order(arrays: list[np.ndarray]) -> tuple[int, ...] | None:
     """The order of axes in which every client's values lie one after the other (channels-last, say), or None."""
     first = arrays[0]
     plain = tuple(range(first.ndim))
-    for order in (plain, tuple(sorted(plain, key=lambda axis: -first.strides[axis]))):
-        if all(array.transpose(order).flags.c_contiguous for array in arrays):
-            return order
-    return None
+    if all(array.flags.c_contiguous for array in arrays):
+        return plain
+    order = tuple(sorted(plain, key=lambda axis: -first.strides[axis]))
+    return order if all(array.transpose(order).flags.c_contiguous for array in arrays) else None
 
 
 def empty_like(entry: Entry, order: tuple[int, ...] | None) -> tuple[Any, np.ndarray]:
