@@ -39,10 +39,17 @@ def plain_mean(rows: list[np.ndarray]) -> np.ndarray:
 
 
 def take_turns(candidates: dict[str, Callable[[], Any]], repeats: int) -> dict[str, np.ndarray]:
-    """Seconds of each candidate in each turn, after one that does not count."""
+    """Seconds of each candidate in each turn, after one that does not count.
+
+    Every turn has an order of its own, and waits before each candidate until the threads of the one before, which some
+    libraries keep busy for a while, have gone to sleep.
+    """
     seconds = {name: np.empty(repeats) for name in candidates}
+    order = np.random.default_rng(0)
     for turn in range(-1, repeats):
-        for name, run in candidates.items():
+        for name in order.permutation(list(candidates)).tolist():
+            run = candidates[name]
+            time.sleep(0.01)
             start = time.perf_counter()
             run()
             seconds[name][turn] = time.perf_counter() - start
