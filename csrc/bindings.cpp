@@ -172,6 +172,14 @@ uint32_t checksum(const py::buffer& data) {
   return crc32c(info.ptr, static_cast<size_t>(info.size * info.itemsize));
 }
 
+std::vector<uint32_t> checksum_every_way(const py::buffer& data) {
+  const py::buffer_info info = data.request();
+  std::vector<uint32_t> found;
+  for (const Crc32c way : crc32c_ways())
+    found.push_back(way(static_cast<const unsigned char*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)));
+  return found;
+}
+
 std::vector<uint32_t> checksums(const py::buffer& data, int64_t chunk) {
   const py::buffer_info info = data.request();
   const py::gil_scoped_release release;
@@ -226,6 +234,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("all_finite", &all_finite,
              "Whether values in memory are neither NaN nor infinite; also how fast memory is read.");
   module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
+  module.def("crc32c_every_way", &checksum_every_way, "The same in all ways this processor has, for tests.");
   module.def("crc32c_chunks", &checksums, "The same of every chunk of them.");
   module.def("read_file", &read_file, "Reads from an open file to memory, with the CRC-32C of every chunk.");
   module.def("reduce_files", &reduce_files, "`reduce` over one entry of updates in files or memory, piece by piece.");

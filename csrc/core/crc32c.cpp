@@ -4,7 +4,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace fedincentive {
@@ -27,6 +27,21 @@ Tables make_tables() {
   return tables;
 }
 
+uint32_t crc32c_portable(const unsigned char* bytes, size_t size) {
+  static const Tables tables = make_tables();
+  uint32_t value = 0xffffffff;
+  for (; size >= 8; bytes += 8, size -= 8) {
+    uint32_t next = 0;
+    for (size_t k = 0; k < 8; ++k) {
+      const uint32_t mixed = k < 4 ? (value >> (8 * k)) & 0xff : 0;
+      next ^= tables[7 - k][bytes[k] ^ mixed];
+    }
+    value = next;
+  }
+  for (; size > 0; ++bytes, --size) value = (value >> 8) ^ tables[0][(value ^ *bytes) & 0xff];
+  return ~value;
+}
+
 #if defined(__x86_64__)
 // The instruction takes three cycles and one can start in each, so four parts go at once and are put together after.
 constexpr size_t kPart = 2048;
@@ -46,6 +61,17 @@ Shift make_shift(const Tables& tables) {
   return shift;
 }
 
+__attribute__((target("sse4.2"))) uint32_t go_on(uint64_t value, const unsigned char* bytes, size_t size) {
+  for (; size >= 8; bytes += 8, size -= 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes, 8);
+    value = _mm_crc32_u64(value, word);
+  }
+  uint32_t rest = static_cast<uint32_t>(value);
+  for (; size > 0; ++bytes, --size) rest = _mm_crc32_u8(rest, *bytes);
+  return ~rest;
+}
+
 __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* bytes, size_t size) {
   static const Shift shift = make_shift(make_tables());
   uint64_t value = 0xffffffff;
@@ -63,49 +89,57 @@ __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* byt
       value = values[part] ^ shift[0][value & 0xff] ^ shift[1][value >> 8 & 0xff] ^ shift[2][value >> 16 & 0xff] ^
               shift[3][value >> 24];
   }
-  for (; size >= 8; bytes += 8, size -= 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes, 8);
-    value = _mm_crc32_u64(value, word);
-  }
-  uint32_t rest = static_cast<uint32_t>(value);
-  for (; size > 0; ++bytes, --size) rest = _mm_crc32_u8(rest, *bytes);
-  return ~rest;
+  return go_on(value, bytes, size);
 }
-#endif
 
-bool has_instruction() {
-#if defined(__x86_64__)
-  static const bool found = __builtin_cpu_supports("sse4.2");
-  return found;
-#else
-  return false;
-#endif
+// x^exponent modulo the polynomial, its coefficients from the highest bit of 64 down, as the bytes have theirs.
+uint64_t power(int exponent) {
+  uint32_t value = 0x80000000;  // reflected, so that multiplying by x shifts right
+  for (int i = 0; i < exponent; ++i) value = (value >> 1) ^ (value & 1 ? kPolynomial : 0);
+  return static_cast<uint64_t>(value) << 32;
 }
+
+// Sixteen blocks of 128 bits go at once: each is multiplied by what it is worth 256 bytes further on and added to the
+// block there, so that 256 bytes are left with the remainder of all. (A carry-less product of reflected numbers is one
+// power of x too high: hence the exponents.)
+__attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t crc32c_folded(const unsigned char* bytes, size_t size) {
+  constexpr int bits = 8 * 256;
+  static const uint64_t ahead[2] = {power(bits + 63), power(bits - 1)};
+  if (size < 256) return crc32c_sse42(bytes, size);
+  const __m512i factors = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(ahead)));
+  __m512i blocks[4];
+  for (int i = 0; i < 4; ++i) blocks[i] = _mm512_loadu_si512(bytes + 64 * i);
+  const uint32_t start[16] = {0xffffffff};
+  blocks[0] = _mm512_xor_si512(blocks[0], _mm512_loadu_si512(start));
+  for (bytes += 256, size -= 256; size >= 256; bytes += 256, size -= 256) {
+    for (int i = 0; i < 4; ++i) {
+      const __m512i first = _mm512_clmulepi64_epi128(blocks[i], factors, 0x00);
+      const __m512i second = _mm512_clmulepi64_epi128(blocks[i], factors, 0x11);
+      blocks[i] = _mm512_ternarylogic_epi64(first, second, _mm512_loadu_si512(bytes + 64 * i), 0x96);  // their sum
+    }
+  }
+  uint64_t words[32], value = 0;
+  std::memcpy(words, blocks, sizeof words);
+  for (const uint64_t word : words) value = _mm_crc32_u64(value, word);
+  return go_on(value, bytes, size);
+}
+#endif
 
 }  // namespace
 
-uint32_t crc32c_portable(const void* data, size_t size) {
-  static const Tables tables = make_tables();
-  const unsigned char* bytes = static_cast<const unsigned char*>(data);
-  uint32_t value = 0xffffffff;
-  for (; size >= 8; bytes += 8, size -= 8) {
-    uint32_t next = 0;
-    for (size_t k = 0; k < 8; ++k) {
-      const uint32_t mixed = k < 4 ? (value >> (8 * k)) & 0xff : 0;
-      next ^= tables[7 - k][bytes[k] ^ mixed];
-    }
-    value = next;
-  }
-  for (; size > 0; ++bytes, --size) value = (value >> 8) ^ tables[0][(value ^ *bytes) & 0xff];
-  return ~value;
+std::vector<Crc32c> crc32c_ways() {
+  std::vector<Crc32c> ways{crc32c_portable};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) ways.push_back(crc32c_sse42);
+  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
+    ways.push_back(crc32c_folded);
+#endif
+  return ways;
 }
 
 uint32_t crc32c(const void* data, size_t size) {
-#if defined(__x86_64__)
-  if (has_instruction()) return crc32c_sse42(static_cast<const unsigned char*>(data), size);
-#endif
-  return crc32c_portable(data, size);
+  static const Crc32c fastest = crc32c_ways().back();
+  return fastest(static_cast<const unsigned char*>(data), size);
 }
 
 void crc32c_chunks(const void* data, size_t size, size_t chunk, uint32_t* out) {

@@ -2,14 +2,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace fedincentive {
 
-// CRC-32C (Castagnoli) of the bytes; the processor's instruction where it has one, tables elsewhere, the same value.
+// CRC-32C (Castagnoli) of the bytes, in the fastest way this processor has.
 uint32_t crc32c(const void* data, size_t size);
-uint32_t crc32c_portable(const void* data, size_t size);
 
 // The same of every chunk of them, the last one perhaps shorter.
 void crc32c_chunks(const void* data, size_t size, size_t chunk, uint32_t* out);
+
+// All ways it has, the slowest first: tables, the processor's instruction, products of polynomials.
+using Crc32c = uint32_t (*)(const unsigned char* bytes, size_t size);
+std::vector<Crc32c> crc32c_ways();
 
 }  // namespace fedincentive
