@@ -14,7 +14,7 @@ from ..messages import Update
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
-TILED = ("mean", "trimmed-mean", "median")  # rules that read updates tile by tile, and write a new one
+TILED = ("mean", "trimmed-mean", "median")  # rules that read updates piece by piece, and write a new one
 
 
 class Hooks(Protocol):

@@ -16,7 +16,7 @@ RULES = ("mean", "trimmed-mean", "median")
 @click.option("--alpha", type=float, help="Fraction trimmed per side, instead of --trim.")
 @click.option("--weights", help="One weight for each file, separated by commas (mean, trimmed-mean).")
 @click.option("--nan-policy", type=click.Choice(["raise", "drop"]), default="raise", show_default=True)
-@click.option("--memory", type=click.IntRange(min=1), default=256, show_default=True, help="MiB held in tiles.")
+@click.option("--memory", type=click.IntRange(min=1), default=256, show_default=True, help="MiB held at a time.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the kernel; all cores when not given.")
 @click.option(
     "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The safetensors file to write."
@@ -34,7 +34,7 @@ def aggregate(
 ) -> None:
     """Aggregate safetensors files, one for each client, coordinate by coordinate, into one.
 
-    Files larger than memory are fine: they are read tile by tile.
+    Files larger than memory are fine: they are read piece by piece.
     """
     from tqdm import tqdm
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from libraries import library
 
 from fedincentive.aggregation import median, native, trimmed_mean, weighted_mean
 from fedincentive.aggregation.kernel import squared_distances
@@ -62,7 +63,7 @@ def test_splits(rule, dtype):
 
 
 def test_torch_bfloat16_and_flushed_subnormals(monkeypatch):
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     x = [torch.randn(999).to(torch.bfloat16) for _ in range(17)]
     results = []
     for isa in ISAS:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from libraries import library
 
 from fedincentive.aggregation import (
     StoredUpdate,
@@ -94,13 +95,13 @@ def test_progress_counts_every_byte_once(five) -> None:
 
 
 def test_what_the_safetensors_library_writes_is_read_and_ours_is_read_by_it(tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.torch", reason="safetensors is an optional peer")
-    torch = pytest.importorskip("torch", reason="bfloat16 needs torch")
+    peer = library("safetensors.torch")
+    torch = library("torch")
     states = [{"w": torch.randn(70, 900), "b": torch.randn(9).bfloat16(), "n": torch.tensor(3 + i)} for i in range(5)]
     for i, state in enumerate(states):
-        library.save_file(state, tmp_path / f"{i}.theirs")
+        peer.save_file(state, tmp_path / f"{i}.theirs")
         store(tmp_path / f"{i}.ours", state)
-        back = library.load_file(tmp_path / f"{i}.ours")
+        back = peer.load_file(tmp_path / f"{i}.ours")
         assert all(torch.equal(back[name], state[name]) for name in state)
     wanted = trimmed_mean(states, trim=1)
     for kind in ("theirs", "ours"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from libraries import library
 
 from fedincentive.aggregation import median, reference, trim_count, trimmed_mean, weighted_mean
 from fedincentive.aggregation.testing import DTYPES, KINDS, close, updates
@@ -65,13 +66,13 @@ def test_unaligned_starts(offset):
 
 
 def test_scipy_agrees():
-    stats = pytest.importorskip("scipy.stats")
+    stats = library("scipy.stats")
     x = updates("normal", 40, 1000, np.float64)
     assert np.allclose(trimmed_mean(x, 4), stats.trim_mean(np.stack(x), 0.1, axis=0), rtol=1e-13, atol=1e-15)
 
 
 def test_torch_sort_agrees():
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         x = [torch.randn(777, dtype=torch.float32).to(dtype) for _ in range(23)]
         stacked = torch.sort(torch.stack(x).double(), dim=0).values[5:18]

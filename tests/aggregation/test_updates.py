@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+from libraries import library
 
 from fedincentive.aggregation import median, norm_clipping, rule, trimmed_mean, weighted_mean
 from fedincentive.aggregation.testing import updates
@@ -68,7 +69,7 @@ def test_mappings_with_integer_buffers():
 
 
 def test_a_state_dict_with_batch_norm():
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     models = [torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2)) for _ in range(5)]
     for steps, model in enumerate(models):
         for _ in range(steps):
@@ -85,7 +86,7 @@ def test_a_state_dict_with_batch_norm():
 
 
 def test_tensors_that_require_grad_and_channels_last():
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     x = [torch.randn(2, 3, 4, 5, requires_grad=True) for _ in range(3)]
     result = weighted_mean(x)
     assert not result.requires_grad and torch.allclose(result, torch.stack(x).mean(0).detach(), atol=1e-6)
@@ -157,7 +158,7 @@ def test_refusals_name_the_client_and_both_values(number):
 
 
 def test_tensors_on_other_devices_and_kinds_are_refused():
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     t = torch.zeros(3)
     with pytest.raises(AggregationError, match="device meta"):
         weighted_mean([t, t.to("meta")])

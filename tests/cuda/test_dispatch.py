@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from libraries import library
 
 from fedincentive.aggregation import cuda, median, native, trimmed_mean
 from fedincentive.errors import AggregationError, NativeUnavailable, SettingError
 
-torch = pytest.importorskip("torch")
+torch = library("torch")
 
 
 @pytest.fixture
