@@ -15,9 +15,7 @@ struct Ends {
 
 // How many clients are sorted at a time, and how many to begin with: their ends must not overlap.
 template <int K>
-constexpr int kBlock = K == 2 || K == 3 ? 4
-                       : K <= 4         ? 8
-                                        : 16;
+constexpr int kBlock = (K == 2 || K == 3) ? 4 : (K <= 4 ? 8 : 16);
 template <int K>
 constexpr int kFirstBlock = 2 * K <= kBlock<K> ? kBlock<K> : 2 * kBlock<K>;
 

@@ -169,6 +169,9 @@ class StoredUpdate(Mapping[str, Any]):
         slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, tuple(map(int, checksums)))
         if begin < 0 or min(slot.shape, default=0) < 0 or end - begin != slot.size * slot.dtype.itemsize:
             raise ValueError(f"the extent {begin}..{end} does not fit {slot.tag} {list(slot.shape)}")
+        chunks = -(-slot.size * slot.dtype.itemsize // CHUNK)
+        if slot.checksums and (len(slot.checksums) != chunks or not all(0 <= c < 2**32 for c in slot.checksums)):
+            raise ValueError(f"its {len(slot.checksums)} checksums do not fit {end - begin} bytes")
         return slot
 
 

@@ -27,7 +27,7 @@ from fedincentive.aggregation import (
     trimmed_mean,
     weighted_mean,
 )
-from fedincentive.aggregation.stored import CHUNK
+from fedincentive.aggregation.stored import CHECKSUMS, CHUNK
 from fedincentive.errors import AggregationError
 
 
@@ -138,9 +138,16 @@ def damaged(path: Path, change: str) -> None:
         data.clear()
     elif change == "header":
         data[8:10] = b"]["
-    elif change == "extent":
+    else:
         header = json.loads(data[8 : 8 + length])
-        header["bias"]["shape"] = [10**9]
+        sums = json.loads(header["__metadata__"][CHECKSUMS])
+        if change == "extent":
+            header["bias"]["shape"] = [10**9]
+        elif change == "few":
+            sums["weight"].pop()
+        elif change == "wild":
+            sums["weight"][0] = 2**32
+        header["__metadata__"][CHECKSUMS] = json.dumps(sums)
         text = json.dumps(header).encode()
         data[: 8 + length] = struct.pack("<Q", len(text)) + text
     path.write_bytes(data)
@@ -156,6 +163,8 @@ def damaged(path: Path, change: str) -> None:
         ("empty", "is not a safetensors file"),
         ("header", "is not a safetensors file"),
         ("extent", "is not a safetensors file: .* does not fit"),
+        ("few", "is not a safetensors file: .* checksums do not fit"),
+        ("wild", "is not a safetensors file: .* checksums do not fit"),
     ],
 )
 def test_a_bad_file_is_named_with_its_client(five, tmp_path: Path, change: str, words: str) -> None:
