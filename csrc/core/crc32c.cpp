@@ -99,6 +99,11 @@ uint64_t power(int exponent) {
   return static_cast<uint64_t>(value) << 32;
 }
 
+}  // namespace
+
+namespace avx512 {
+namespace {
+
 // Sixteen blocks of 128 bits go at once: each is multiplied by what it is worth 256 bytes further on and added to the
 // block there, so that 256 bytes are left with the remainder of all. (A carry-less product of reflected numbers is one
 // power of x too high: hence the exponents.)
@@ -123,16 +128,19 @@ __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t crc32c_folded(cons
   for (const uint64_t word : words) value = _mm_crc32_u64(value, word);
   return go_on(value, bytes, size);
 }
-#endif
 
 }  // namespace
+}  // namespace avx512
+#else
+}  // namespace
+#endif
 
 std::vector<Crc32c> crc32c_ways() {
   std::vector<Crc32c> ways{crc32c_portable};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) ways.push_back(crc32c_sse42);
   if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
-    ways.push_back(crc32c_folded);
+    ways.push_back(avx512::crc32c_folded);
 #endif
   return ways;
 }

@@ -39,7 +39,7 @@ FEDINCENTIVE_INLINE void add_lanes(double* sums, V values, double factor) {
 
 // The pieces of scratch memory; scratch_bytes() of reduce.cpp counts them. All are aligned to 64 bytes.
 struct Scratch {
-  unsigned char* staging;  // rows for what cannot be read in place: kGroup of kSpan values, or kMaxBlock of a tile
+  unsigned char* staging;  // rows for what cannot be read in place: kGroup of kSpan values, or kTogether of a tile
   unsigned char* halves;   // kSpan of them, before they are widened
   double* sums;            // kSpan
   double* weights;         // kSpan
@@ -403,6 +403,7 @@ void sum_from(const TileJob& job, const Scratch& scratch, int64_t client, int64_
 
 template <class E, bool Weighted>
 void sum_all(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  if (job.divisor == 0) fill(scratch.weights, 0, kSpan);  // all weights are 0: there is nothing to divide by
   sum_from<E, Weighted, kGroup>(job, scratch, 0, begin, count);
 }
 

@@ -45,7 +45,7 @@ Problem write_fully(int file, const unsigned char* from, int64_t size, int64_t o
   return {};
 }
 
-// One worker's memory: a row for every client that is read from a file, and one for the result.
+// One worker's memory: a row for every client, and one for the result.
 class Desk {
  public:
   Desk(int64_t rows, int64_t piece) : stride_(piece + kApart), memory_(new unsigned char[(rows + 1) * stride_ + 64]) {}

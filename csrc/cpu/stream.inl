@@ -5,7 +5,8 @@
 // An exchange never loses a value, NaN or not, so values are not looked at when they are read: where a NaN was among
 // them it is at last among the ends or in the sum, and those coordinates are done again by a plan, which orders NaN.
 
-constexpr int kStreamed = 32;  // clients at a time whose lines stay in the first cache
+constexpr int kTogether = 32;  // clients at a time whose lines stay in the first cache
+static_assert(kTogether * kTileBytes <= kGroup * kSpan * 8 && kTogether >= kMaxBlock, "they fit the staging rows");
 
 template <class E, int K>
 struct Ends {
@@ -120,11 +121,11 @@ void sum_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int
   auto* rows = reinterpret_cast<Lane*>(scratch.wires);
   auto* ordered = reinterpret_cast<typename E::Count*>(scratch.low);
   const bool plain = !job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane);
-  const Lane* staged[kStreamed];
+  const Lane* staged[kTogether];
   Mask all_ordered = ~Mask{};
   LongMask all_numbers = ~LongMask{};
-  for (int64_t client = 0; client < job.clients; client += kStreamed) {
-    const int64_t clients = job.clients - client < kStreamed ? job.clients - client : kStreamed;
+  for (int64_t client = 0; client < job.clients; client += kTogether) {
+    const int64_t clients = job.clients - client < kTogether ? job.clients - client : kTogether;
     const auto* from = reinterpret_cast<const Lane* const*>(job.segment.pointers) + client;
     if (!plain) {
       for (int i = 0; i < clients; ++i) staged[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);

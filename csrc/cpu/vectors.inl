@@ -66,7 +66,7 @@ FEDINCENTIVE_INLINE Doubles larger(Doubles a, Doubles b) {
   return FEDINCENTIVE_INTRINSIC(_mm_max_pd(a, b), _mm256_max_pd(a, b), _mm512_max_pd(a, b), a > b ? a : b);
 }
 
-// A comparator is an exchange: both values survive, signed zeros included (equal values stay where they are).
+// A comparator is an exchange: both values survive, NaN and signed zeros included.
 template <class V>
 FEDINCENTIVE_INLINE void exchange(V& a, V& b) {
   const V low = smaller(a, b);

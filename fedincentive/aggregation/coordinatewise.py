@@ -57,7 +57,8 @@ def trimmed_mean(
     k is `trim`, or `trim_count(alpha, n)`. With `weights` the kept values are averaged by weight; the trim is by count
     all the same. Ties go by position, as a stable sort would cut them. `normalize="paper"` divides by n (or by the
     weight of all clients) instead of what was kept. NaN sorts as the largest value and infinities are ordinary
-    extremes, so up to k bad clients per side have no effect; see `weighted_mean` for `nan_policy` and the rest.
+    extremes, so up to k bad clients per side have no effect; see `weighted_mean` for `nan_policy` and the rest. Without
+    weights, or with equal ones, four kept values at a time are added in their own precision before float64 takes over.
 
     >>> import numpy as np
     >>> trimmed_mean([np.float32([v]) for v in (1, 2, 3, 4, 1000)], trim=1)
@@ -142,8 +143,8 @@ def settle(
         count = trim_of(trim, alpha, n)
         chosen = batch if n == batch.clients else batch.select(present)
         kept = None if factors is None else factors[present]
-        if count > 0 and kept is not None and (kept == kept[0]).all():
-            kept = None  # the same mean, without looking for the client of each value
+        if count > 0 and kept is not None and kept[0] > 0 and (kept == kept[0]).all():
+            kept = None  # no need to find the client of each value
         divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
         results, found = chosen.reduce(trim=count, weights=kept, divisor=divisor, threads=threads)
         guilty = [present[i] for i in found.clients]

@@ -127,7 +127,7 @@ class StoredUpdate(Mapping[str, Any]):
         return self._file, self._direct, self.slots[name].offset
 
     def read_past_cache(self) -> bool:
-        """From now on read straight from the disk, if the file is large and not in the system's cache already."""
+        """Have `native.reduce_files` read straight from the disk, if the file is large and not in the cache already."""
         size = os.fstat(self._file).st_size
         if self._direct < 0 and size >= LARGE and native.load().cached_share(self._file, size) < MOSTLY:
             with suppress(OSError, AttributeError):  # not every file system can, nor every system
@@ -152,9 +152,12 @@ class StoredUpdate(Mapping[str, Any]):
         try:
             header = json.loads(os.pread(self._file, length, 8))
             metadata = dict(header.pop("__metadata__", {}))
-            checksums = json.loads(metadata.get(CHECKSUMS, "{}"))
-            slots = {name: self._slot(8 + length, entry, checksums.get(name, ())) for name, entry in header.items()}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            checksums = json.loads(metadata[CHECKSUMS]) if CHECKSUMS in metadata else None
+            slots = {
+                name: self._slot(8 + length, entry, None if checksums is None else checksums[name])
+                for name, entry in header.items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise AggregationError(f"{self} is not a safetensors file: its header cannot be read ({error}).") from error
         needed = max((slot.offset + slot.size * slot.dtype.itemsize for slot in slots.values()), default=8 + length)
         if needed != total:
@@ -166,11 +169,11 @@ class StoredUpdate(Mapping[str, Any]):
     @staticmethod
     def _slot(base: int, entry: Mapping[str, Any], checksums: Any) -> Slot:
         begin, end = map(int, entry["data_offsets"])
-        slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, tuple(map(int, checksums)))
+        slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, tuple(map(int, checksums or ())))
         if begin < 0 or min(slot.shape, default=0) < 0 or end - begin != slot.size * slot.dtype.itemsize:
             raise ValueError(f"the extent {begin}..{end} does not fit {slot.tag} {list(slot.shape)}")
-        chunks = -(-slot.size * slot.dtype.itemsize // CHUNK)
-        if slot.checksums and (len(slot.checksums) != chunks or not all(0 <= c < 2**32 for c in slot.checksums)):
+        fit = len(slot.checksums) == -(-(end - begin) // CHUNK) and all(0 <= c < 2**32 for c in slot.checksums)
+        if checksums is not None and not fit:
             raise ValueError(f"its {len(slot.checksums)} checksums do not fit {end - begin} bytes")
         return slot
 
@@ -250,7 +253,7 @@ class Writer:
         return 0, self._file, self._base + self._offsets[name]
 
     def refuse(self, error: int) -> None:
-        """Say why values could not be written, and leave nothing behind."""
+        """Say why values could not be written, and leave nothing behind; it always raises."""
         with self._explained():
             raise OSError(error, os.strerror(error))
 

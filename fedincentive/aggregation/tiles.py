@@ -1,7 +1,8 @@
 """Coordinate-wise rules over updates larger than memory: a piece of every client at a time.
 
 Every thread reads a piece of all clients, checks it and reduces it while it is in the processor's cache. Peak memory is
-the result (nothing, where it goes to a file) plus one piece of every client for each thread, however many there are.
+the result (nothing, where it goes to a file) plus one piece of every client for each thread: as much as is allowed, and
+at least 64 KB of a client.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .updates import Batch, read
 MEMORY = 128 * 2**20  # bytes for pieces unless the caller says otherwise
 CACHED, DIRECT = CHUNK, 16 * CHUNK  # most bytes of a client at a time: while others compute, a disk likes long reads
 STRETCH = 256 * 2**20  # bytes of all clients between two reports of progress
+BESIDE = 2**20  # bytes a thread needs beside its pieces where a disk is read
 
 UNREADABLE, ENDED, DAMAGED, UNWRITABLE = range(1, 5)  # Trouble of stored.hpp
 
@@ -183,7 +185,7 @@ class StoredBatch:
         settings = (trim, [] if weights is None else list(map(float, weights)), divisor)
         workers, piece = self._workers(native.thread_count(threads))
         done, total = 0, sum(slot.size * slot.dtype.itemsize for slot in self.slots.values()) * self.clients
-        for stretch in self._stretches(piece):
+        for stretch in self._stretches(workers, piece):
             slot = self.slots[stretch.name]
             if slot.code is None:
                 output.write(stretch.name, stretch.start, self._largest(stretch))
@@ -215,15 +217,17 @@ class StoredBatch:
         Where a disk is read, others compute while some wait for it.
         """
         direct = [item.read_past_cache() for item in self.sources if isinstance(item, StoredUpdate)]
-        workers = 2 * threads if any(direct) else threads
-        workers = max(1, min(workers, self.request.memory // (self.clients * CHUNK)))
-        piece = self.request.memory // (workers * self.clients) // CHUNK * CHUNK
-        return workers, max(CHUNK, min(piece, DIRECT if any(direct) else CACHED))
+        wanted, most, beside = (2 * threads, DIRECT, BESIDE) if any(direct) else (threads, CACHED, 0)
+        rows = self.clients + 1  # and the result
+        workers = max(1, min(wanted, self.request.memory // (rows * CHUNK + beside)))
+        piece = (self.request.memory // workers - beside) // rows // CHUNK * CHUNK
+        return workers, max(CHUNK, min(piece, most))
 
-    def _stretches(self, piece: int) -> Iterator[Stretch]:
-        """All coordinates, in runs of whole pieces."""
+    def _stretches(self, workers: int, piece: int) -> Iterator[Stretch]:
+        """All coordinates, in runs of whole pieces; of integers, which are not reduced in pieces, one."""
         for name, slot in self.slots.items():
-            size = max(1, STRETCH // self.clients // piece) * piece // slot.dtype.itemsize
+            pieces = 1 if slot.code is None else max(workers, STRETCH // self.clients // piece)
+            size = pieces * piece // slot.dtype.itemsize
             for start in range(0, slot.size, size):
                 yield Stretch(name, start, min(start + size, slot.size))
 

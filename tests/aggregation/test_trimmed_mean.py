@@ -180,6 +180,19 @@ def test_properties(n, m, fraction, kind, dtype, seed):
     assert np.all(result >= middle.min(axis=0) - slack) and np.all(result <= middle.max(axis=0) + slack)
 
 
+def test_no_weight_is_left_after_dropping():
+    """All that weighed anything is dropped: an error, whatever a call before left in memory."""
+    x = [np.full(400, v, np.float32) for v in (np.nan, 5, 7, 9, 11)]
+    for _ in range(3):
+        trimmed_mean(x[1:], 1, weights=[1, 2, 3, 4])
+        with pytest.raises(AggregationError, match="In 400 coordinates all clients .* weight 0"):
+            weighted_mean(x, weights=[1, 0, 0, 0, 0], nan_policy="drop")
+    x.insert(0, np.full(400, np.inf, np.float32))
+    x.insert(0, np.full(400, np.inf, np.float32))
+    with pytest.raises(AggregationError, match="weight 0"):
+        trimmed_mean(x, 1, weights=[1, 1, 1, 0, 0, 0, 0], nan_policy="drop")
+
+
 @pytest.mark.parametrize("normalize", ["kept", "paper"])
 def test_equal_weights_are_no_weights(normalize):
     x = list(np.random.default_rng(0).standard_normal((9, 500)).astype(np.float32))

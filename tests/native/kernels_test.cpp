@@ -1,6 +1,8 @@
 // The kernels without Python, small sizes, every instruction set's unit this CPU can run: built by test_sanitizers.py
 // with AddressSanitizer, with UndefinedBehaviorSanitizer, and with the 64-byte unit compiled for AVX2. Inputs sit at
 // the very end of their allocations, so that reading one value too many is seen.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,13 +10,16 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "core/crc32c.hpp"
 #include "core/half.hpp"
 #include "core/plan.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
 #include "cpu/reduce.hpp"
+#include "cpu/stored.hpp"
 
 using namespace fedincentive;
 
@@ -176,6 +181,96 @@ void test_bad_values(Dtype dtype) {
   }
 }
 
+// NaN anywhere among many clients, several groups of them: what was trimmed streamed is done again by the plan.
+void test_scattered_nan(std::mt19937_64& random, Dtype dtype, int64_t n, int64_t k) {
+  const int64_t m = 300;
+  std::vector<std::vector<double>> values(static_cast<size_t>(n), std::vector<double>(m));
+  for (auto& row : values)
+    for (double& value : row) value = static_cast<double>(random() % 64);
+  for (int64_t t = 0; t < m; t += 3)
+    for (int64_t i = 0; i < k; ++i) values[random() % static_cast<uint64_t>(n)][static_cast<size_t>(t)] = std::nan("");
+  std::vector<Row> rows;
+  std::vector<const void*> pointers;
+  for (const auto& row : values) rows.push_back(row_of(dtype, row));
+  for (const Row& row : rows) pointers.push_back(row.bytes.get());
+  for (const Kernels* unit : units()) {
+    std::vector<double> out(m);
+    Request request;
+    request.dtype = dtype;
+    request.clients = n;
+    request.trim = k;
+    request.wide_output = true;
+    request.segments = {{pointers.data(), nullptr, m, out.data()}};
+    CHECK(reduce(request, *unit).not_finite == 0, "all of them are trimmed");
+    for (int64_t t = 0; t < m; ++t) {
+      std::vector<double> column;
+      for (const auto& row : values) column.push_back(std::isnan(row[t]) ? INFINITY : row[t]);
+      std::sort(column.begin(), column.end());
+      double sum = 0;
+      for (int64_t r = k; r < n - k; ++r) sum += column[static_cast<size_t>(r)];
+      CHECK(std::fabs(out[t] - sum / static_cast<double>(n - 2 * k)) < 1e-12, "n %ld k %ld t %ld", n, k, t);
+    }
+  }
+}
+
+// Files and memory mixed, a last chunk that is shorter, more threads than pieces; then a flipped bit.
+void test_stored(std::mt19937_64& random) {
+  const int64_t n = 6, m = 5000, chunk = 1024;
+  std::vector<std::vector<float>> values(static_cast<size_t>(n), std::vector<float>(m));
+  std::vector<std::vector<uint32_t>> sums(static_cast<size_t>(n), std::vector<uint32_t>((4 * m + chunk - 1) / chunk));
+  std::vector<std::FILE*> files;
+  StoredRequest stored{};
+  std::vector<const void*> pointers;
+  for (int64_t i = 0; i < n; ++i) {
+    auto& row = values[static_cast<size_t>(i)];
+    for (float& value : row) value = static_cast<float>(random() % 1000);
+    pointers.push_back(row.data());
+    crc32c_chunks(row.data(), 4 * m, chunk, sums[static_cast<size_t>(i)].data());
+    files.push_back(std::tmpfile());
+    std::fwrite("head", 1, 4, files.back());
+    std::fwrite(row.data(), 4, m, files.back());
+    std::fflush(files.back());
+    if (i == 2)
+      stored.sources.push_back({reinterpret_cast<const unsigned char*>(row.data()), -1, -1, 0, nullptr});
+    else
+      stored.sources.push_back({nullptr, fileno(files.back()), -1, 4, sums[static_cast<size_t>(i)].data()});
+  }
+  std::vector<float> expected(m), out(m);
+  stored.request.clients = n;
+  stored.request.trim = 1;
+  Request plain = stored.request;
+  plain.segments = {{pointers.data(), nullptr, m, expected.data()}};
+  reduce(plain, *units().back());
+  stored.end = m;
+  stored.chunk = chunk;
+  stored.piece = 3 * chunk;
+  stored.out = reinterpret_cast<unsigned char*>(out.data());
+  stored.request.threads = 9;
+  CHECK(reduce_stored(stored, *units().back()).trouble == Trouble::none && out == expected, "the same from files");
+  std::FILE* result = std::tmpfile();
+  stored.out = nullptr;
+  stored.out_file = fileno(result);
+  stored.out_offset = 8;
+  std::fill(out.begin(), out.end(), 0.0f);
+  CHECK(reduce_stored(stored, *units().back()).trouble == Trouble::none, "to a file");
+  CHECK(pread(fileno(result), out.data(), 4 * m, 8) == 4 * m && out == expected, "the same in a file");
+  const char flipped = 1;
+  CHECK(pwrite(fileno(files[4]), &flipped, 1, 4 + 4 * m - 1) == 1, "written");
+  const StoredFindings found = reduce_stored(stored, *units().back());
+  CHECK(found.trouble == Trouble::damaged && found.client == 4 && found.detail == 19, "damage is found");
+  for (std::FILE* file : files) std::fclose(file);
+  std::fclose(result);
+}
+
+void test_checksums(std::mt19937_64& random) {
+  for (size_t size : {0, 1, 255, 256, 300, 8191, 8192, 20000}) {
+    std::unique_ptr<unsigned char[]> bytes(new unsigned char[size]);
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<unsigned char>(random());
+    const uint32_t expected = crc32c_ways().front()(bytes.get(), size);
+    for (const Crc32c way : crc32c_ways()) CHECK(way(bytes.get(), size) == expected, "%zu bytes", size);
+  }
+}
+
 void test_distances(std::mt19937_64& random, int64_t n, int64_t m) {
   std::normal_distribution<double> normal;
   std::vector<Row> rows;
@@ -250,10 +345,14 @@ int main() {
       }
     }
     test_bad_values(static_cast<Dtype>(dtype));
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{10, 1}, {20, 2}, {35, 3}, {70, 7}, {101, 10}})
+      test_scattered_nan(random, static_cast<Dtype>(dtype), n, k);
   }
   test_reduce(random, Dtype::float32, 4, 300000, 1, false, false, false);  // large enough for several threads
   for (int64_t n : {1, 2, 5, 12}) test_distances(random, n, 1037);
   test_halves();
+  test_stored(random);
+  test_checksums(random);
   std::printf("%ld checks, %d failures\n", checks, failures);
   return failures ? 1 : 0;
 }
