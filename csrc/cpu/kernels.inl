@@ -569,6 +569,7 @@ bool finite_lanes(const Lane* from, int64_t count) {
   int64_t i = 0;
   for (; i + vectors * lanes <= count; i += vectors * lanes) {
     for (int v = 0; v < vectors; ++v) {
+      __builtin_prefetch(from + i + v * lanes + 4096 / sizeof(Lane));  // beyond what the processor asks for itself
       const V values = load<V>(from + i + v * lanes);
       sums[v] += values - values;
     }
