@@ -21,7 +21,7 @@ from .stored import CHUNK, Slot, StoredUpdate, Writer, as_bfloat16, flat
 from .updates import Batch, read
 
 MEMORY = 128 * 2**20  # bytes for pieces unless the caller says otherwise
-CACHED, DIRECT = CHUNK, 16 * CHUNK  # most bytes of a client at a time: while others compute, a disk likes long reads
+CACHED, DIRECT = CHUNK, 4 * CHUNK  # most bytes of a client at a time: a disk likes longer reads, and many of them
 STRETCH = 256 * 2**20  # bytes of all clients between two reports of progress
 BESIDE = 2**20  # bytes a thread needs beside its pieces where a disk is read
 
@@ -217,7 +217,7 @@ class StoredBatch:
         Where a disk is read, others compute while some wait for it.
         """
         direct = [item.read_past_cache() for item in self.sources if isinstance(item, StoredUpdate)]
-        wanted, most, beside = (2 * threads, DIRECT, BESIDE) if any(direct) else (threads, CACHED, 0)
+        wanted, most, beside = (4 * threads, DIRECT, BESIDE) if any(direct) else (threads, CACHED, 0)
         rows = self.clients + 1  # and the result
         workers = max(1, min(wanted, self.request.memory // (rows * CHUNK + beside)))
         piece = (self.request.memory // workers - beside) // rows // CHUNK * CHUNK
