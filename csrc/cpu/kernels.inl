@@ -534,8 +534,7 @@ void add_plain(const void* const* pointers, int64_t clients, int64_t at, int64_t
     const auto* from = reinterpret_cast<const float* const*>(pointers);
     int64_t t = 0;
     for (; t + vectors * lanes <= count; t += vectors * lanes) {
-      for (int ahead = 0; ahead < vectors * lanes; ahead += line)
-        for (int c = 0; c < Group; ++c) __builtin_prefetch(from[c] + at + t + ahead + kFar / 4);
+      for (int ahead = 0; ahead < vectors * lanes; ahead += line) read_ahead<kFar>(from, Group, at + t + ahead);
       Floats totals[vectors];
       for (int v = 0; v < vectors; ++v) totals[v] = load<Floats>(sums + t + v * lanes);
       for (int c = 0; c < Group; ++c)

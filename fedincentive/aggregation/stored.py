@@ -53,6 +53,10 @@ class Slot:
         return math.prod(self.shape)
 
     @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
     def code(self) -> int | None:
         """The kernels' dtype code; None for integers."""
         return BFLOAT16 if self.tag == "BF16" else NUMPY_CODES.get(self.dtype)
@@ -117,7 +121,7 @@ class StoredUpdate(Mapping[str, Any]):
         if count < values.nbytes:
             raise self.ended(name)
         if slot.checksums and begin % CHUNK == 0:
-            last = begin + count == slot.size * slot.dtype.itemsize
+            last = begin + count == slot.nbytes
             for number, checksum in enumerate(found if last or count % CHUNK == 0 else found[:-1], begin // CHUNK):
                 if checksum != slot.checksums[number]:
                     raise self.damaged(name, number)
@@ -159,7 +163,7 @@ class StoredUpdate(Mapping[str, Any]):
             }
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise AggregationError(f"{self} is not a safetensors file: its header cannot be read ({error}).") from error
-        needed = max((slot.offset + slot.size * slot.dtype.itemsize for slot in slots.values()), default=8 + length)
+        needed = max((slot.offset + slot.nbytes for slot in slots.values()), default=8 + length)
         if needed != total:
             raise AggregationError(
                 f"{self} has {total} bytes, its header describes {needed}: it is truncated or damaged."
@@ -170,7 +174,7 @@ class StoredUpdate(Mapping[str, Any]):
     def _slot(base: int, entry: Mapping[str, Any], checksums: Any) -> Slot:
         begin, end = map(int, entry["data_offsets"])
         slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, tuple(map(int, checksums or ())))
-        if begin < 0 or min(slot.shape, default=0) < 0 or end - begin != slot.size * slot.dtype.itemsize:
+        if begin < 0 or min(slot.shape, default=0) < 0 or end - begin != slot.nbytes:
             raise ValueError(f"the extent {begin}..{end} does not fit {slot.tag} {list(slot.shape)}")
         fit = len(slot.checksums) == -(-(end - begin) // CHUNK) and all(0 <= c < 2**32 for c in slot.checksums)
         if checksums is not None and not fit:

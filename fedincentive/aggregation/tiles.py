@@ -184,7 +184,7 @@ class StoredBatch:
         output = self._output()
         settings = (trim, [] if weights is None else list(map(float, weights)), divisor)
         workers, piece = self._workers(native.thread_count(threads))
-        done, total = 0, sum(slot.size * slot.dtype.itemsize for slot in self.slots.values()) * self.clients
+        done, total = 0, self.clients * sum(slot.nbytes for slot in self.slots.values())
         for stretch in self._stretches(workers, piece):
             slot = self.slots[stretch.name]
             if slot.code is None:

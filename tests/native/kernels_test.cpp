@@ -154,6 +154,15 @@ void test_reduce(std::mt19937_64& random, Dtype dtype, int64_t n, int64_t m, int
   reduce(request, *units().back());
 }
 
+Request wide_request(Dtype dtype, const std::vector<const void*>& pointers, std::vector<double>& out) {
+  Request request;
+  request.dtype = dtype;
+  request.clients = static_cast<int64_t>(pointers.size());
+  request.wide_output = true;
+  request.segments = {{pointers.data(), nullptr, static_cast<int64_t>(out.size()), out.data()}};
+  return request;
+}
+
 void test_bad_values(Dtype dtype) {
   const int64_t n = 9, m = 70;
   std::vector<Row> rows;
@@ -165,11 +174,7 @@ void test_bad_values(Dtype dtype) {
   for (const Row& row : rows) pointers.push_back(row.bytes.get());
   for (const Kernels* unit : units()) {
     std::vector<double> out(m);
-    Request request;
-    request.dtype = dtype;
-    request.clients = n;
-    request.wide_output = true;
-    request.segments = {{pointers.data(), nullptr, m, out.data()}};
+    Request request = wide_request(dtype, pointers, out);
     request.trim = 2;
     CHECK(reduce(request, *unit).not_finite == 0, "two on each side are trimmed");
     CHECK(std::fabs(out[69] - (1 + 3 + 5 + 7 + 8) / 5.0) < 1e-14, "mean %g", out[69]);
@@ -195,12 +200,8 @@ void test_scattered_nan(std::mt19937_64& random, Dtype dtype, int64_t n, int64_t
   for (const Row& row : rows) pointers.push_back(row.bytes.get());
   for (const Kernels* unit : units()) {
     std::vector<double> out(m);
-    Request request;
-    request.dtype = dtype;
-    request.clients = n;
+    Request request = wide_request(dtype, pointers, out);
     request.trim = k;
-    request.wide_output = true;
-    request.segments = {{pointers.data(), nullptr, m, out.data()}};
     CHECK(reduce(request, *unit).not_finite == 0, "all of them are trimmed");
     for (int64_t t = 0; t < m; ++t) {
       std::vector<double> column;
