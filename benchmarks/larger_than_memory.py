@@ -6,7 +6,7 @@ writes one file per client (481 MB each), aggregates them in a process of its ow
 resident memory, its time as a multiple of reading the same files once without any arithmetic (by one thread, one file
 after the other; by two at a time; by two past the system's cache), and whether a slice of the result equals the
 in-memory kernel bit for bit. --cold drops the system's cache before each pass (root); without it, updates that fit in
-memory are read from there.
+memory are read from there. Each aggregation writes a new file: over an old one, a file system may wait for the disk.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ SHAPES = {
     "hidden.weight": (128, 100), "hidden.bias": (128,), "output.weight": (2, 128), "output.bias": (2,),
 }  # fmt: skip
 SLICE = 1_000_000
+RESULT = "result.out"
 READINGS = {"one": (1, 0), "two": (2, 0), "direct": (2, os.O_DIRECT)}  # threads, flags
 WORDS = {"one": "by one thread", "two": "by two threads", "direct": "by two threads, past the system's cache"}
 
@@ -74,6 +75,7 @@ def compare(folder: Path, clients: int, trim: int, cold: bool) -> None:
     os.sync()
     best: dict[str, dict[str, float]] = {}
     for role in (*READINGS, "aggregate") * 3:
+        (folder / RESULT).unlink(missing_ok=True)
         if cold:
             Path("/proc/sys/vm/drop_caches").write_text("1")
         command = [sys.executable, __file__, "--pass", role, "--folder", str(folder), "--trim", str(trim)]
@@ -91,7 +93,7 @@ def measured(role: str, folder: Path, trim: int) -> dict[str, float]:
     paths = sorted(folder.glob("*.safetensors"))
     start = time.perf_counter()
     if role == "aggregate":
-        trimmed_mean(StoredUpdates(paths, out=folder / "result.out"), trim=trim)
+        trimmed_mean(StoredUpdates(paths, out=folder / RESULT), trim=trim)
     else:
         read_once(paths, *READINGS[role])
     seconds = time.perf_counter() - start
@@ -123,7 +125,7 @@ def same_slice(folder: Path, trim: int) -> bool:
         with StoredUpdate(path) as update:
             held.append(np.empty(SLICE, np.float32))
             update.read_into(held[-1], name, 0)
-    with StoredUpdate(folder / "result.out") as result:
+    with StoredUpdate(folder / RESULT) as result:
         got = np.empty(SLICE, np.float32)
         result.read_into(got, name, 0)
     return bool(np.array_equal(got, trimmed_mean(held, trim=trim)))

@@ -197,14 +197,14 @@ std::tuple<int64_t, int, std::vector<uint32_t>> read_file(int file, int64_t offs
   return {received.size, received.error, std::move(received.checksums)};
 }
 
-// (address or 0, file, the same past the cache or -1, offset, address of checksums or 0) of each client
-using Sources = std::vector<std::tuple<int64_t, int, int, int64_t, int64_t>>;
+// (address or 0, file, the same past the cache or -1, whether to map it, offset, address of checksums or 0) of each
+using Sources = std::vector<std::tuple<int64_t, int, int, bool, int64_t, int64_t>>;
 py::tuple reduce_files(const Sources& sources, std::tuple<int64_t, int64_t> range, int64_t chunk, int64_t piece,
                        std::tuple<int64_t, int, int64_t> out, int dtype, int64_t trim, std::vector<double> weights,
                        double divisor, int64_t threads, const std::string& isa) {
   StoredRequest stored{};
-  for (const auto& [address, file, direct, offset, checksums] : sources)
-    stored.sources.push_back({reinterpret_cast<const unsigned char*>(address), file, direct, offset,
+  for (const auto& [address, file, direct, mapped, offset, checksums] : sources)
+    stored.sources.push_back({reinterpret_cast<const unsigned char*>(address), file, direct, mapped, offset,
                               reinterpret_cast<const uint32_t*>(checksums)});
   std::tie(stored.begin, stored.end) = range;
   stored.chunk = chunk;

@@ -6,9 +6,10 @@
 #include <cerrno>
 #include <memory>
 #include <mutex>
-#include <set>
 
+#include "../core/crc32c.hpp"
 #include "../core/files.hpp"
+#include "../core/mapped.hpp"
 #include "dispatch.hpp"
 
 namespace fedincentive {
@@ -21,18 +22,13 @@ struct Problem {
   int64_t client = 0, detail = 0;
 };
 
-// Bytes begin..end of an entry to memory, whole and as they were written.
+// Bytes begin..end of an entry to memory, whole.
 Problem read_source(const StoredRequest& stored, int64_t client, int64_t begin, int64_t end, unsigned char* to) {
   const StoredSource& source = stored.sources[static_cast<size_t>(client)];
   const Read read{source.file, source.direct, source.offset + begin, to, end - begin};
-  const Received received = read_checked(read, source.checksums ? stored.chunk : 0);
+  const Received received = read_checked(read, 0);
   if (received.error) return {Trouble::unreadable, client, received.error};
-  if (received.size < read.size) return {Trouble::ended, client, 0};
-  for (size_t i = 0; i < received.checksums.size(); ++i) {
-    const int64_t chunk = begin / stored.chunk + static_cast<int64_t>(i);
-    if (received.checksums[i] != source.checksums[chunk]) return {Trouble::damaged, client, chunk};
-  }
-  return {};
+  return received.size < read.size ? Problem{Trouble::ended, client, 0} : Problem{};
 }
 
 Problem write_fully(int file, const unsigned char* from, int64_t size, int64_t offset) {
@@ -59,37 +55,61 @@ class Desk {
   std::unique_ptr<unsigned char[]> memory_;  // left as it is: nothing is read before it is written
 };
 
-// Bytes begin..end of the entry, from every client to the result.
-Problem reduce_piece(const StoredRequest& stored, const Kernels& kernels, Desk& desk, int64_t begin, int64_t end,
-                     Findings* found) {
-  const int64_t clients = stored.request.clients;
-  std::vector<const void*> pointers;
-  for (int64_t client = 0; client < clients; ++client) {
-    const StoredSource& source = stored.sources[static_cast<size_t>(client)];
-    if (source.memory) {
-      pointers.push_back(source.memory + begin);
-      continue;
+void add(Findings& all, const Findings& found) {
+  all.not_finite += found.not_finite;
+  all.weightless += found.weightless;
+  all.clients.insert(all.clients.end(), found.clients.begin(), found.clients.end());
+}
+
+// Where every client's bytes begin..end of the entry are; some are read to the desk first.
+Problem lay_out(const StoredRequest& stored, const MappedFiles& mapped, Desk& desk, int64_t begin, int64_t end,
+                std::vector<const unsigned char*>* rows) {
+  for (int64_t client = 0; client < stored.request.clients; ++client) {
+    const auto number = static_cast<size_t>(client);
+    if (stored.sources[number].memory) {
+      rows->push_back(stored.sources[number].memory + begin);
+    } else if (mapped[number]) {
+      rows->push_back(mapped[number] + (begin - stored.begin * item_size(stored.request.dtype)));
+    } else {
+      const Problem problem = read_source(stored, client, begin, end, desk.row(client));
+      if (problem.trouble != Trouble::none) return problem;
+      rows->push_back(desk.row(client));
     }
-    const Problem problem = read_source(stored, client, begin, end, desk.row(client));
-    if (problem.trouble != Trouble::none) return problem;
-    pointers.push_back(desk.row(client));
   }
-  unsigned char* out = stored.out ? stored.out + begin : desk.row(clients);
+  return {};
+}
+
+// Bytes begin..end of the entry, from every client to the result. A chunk is checked after it was used: the kernels
+// have their way of reading memory, and then it is in the cache. A result is worth nothing until this returns.
+Problem reduce_piece(const StoredRequest& stored, const Kernels& kernels, MappedFiles& mapped, Desk& desk,
+                     int64_t begin, int64_t end, Findings* found) {
+  std::vector<const unsigned char*> rows;
+  const Problem problem = lay_out(stored, mapped, desk, begin, end, &rows);
+  if (problem.trouble != Trouble::none) return problem;
+  unsigned char* out = stored.out ? stored.out + begin : desk.row(stored.request.clients);
   Request request = stored.request;
   request.threads = 1;
-  request.segments = {{pointers.data(), nullptr, (end - begin) / item_size(request.dtype), out}};
-  *found = reduce(request, kernels);
+  std::vector<const void*> pointers(rows.size());
+  const MappedFiles::Watch watch(mapped);
+  for (int64_t at = begin; at < end; at += stored.chunk) {
+    const int64_t size = std::min(stored.chunk, end - at);
+    for (size_t i = 0; i < rows.size(); ++i) pointers[i] = rows[i] + (at - begin);
+    request.segments = {{pointers.data(), nullptr, size / item_size(request.dtype), out + (at - begin)}};
+    add(*found, reduce(request, kernels));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const uint32_t* checksums = stored.sources[i].checksums;
+      if (checksums && crc32c(pointers[i], static_cast<size_t>(size)) != checksums[at / stored.chunk])
+        return {Trouble::damaged, static_cast<int64_t>(i), at / stored.chunk};
+    }
+  }
   return stored.out ? Problem{} : write_fully(stored.out_file, out, end - begin, stored.out_offset + begin);
 }
 
-}  // namespace
-
-StoredFindings reduce_stored(const StoredRequest& stored, const Kernels& kernels) {
+StoredFindings reduce_pieces(const StoredRequest& stored, const Kernels& kernels, MappedFiles& mapped) {
   const int64_t item = item_size(stored.request.dtype), begin = stored.begin * item, end = stored.end * item;
   const int64_t pieces = (end - begin + stored.piece - 1) / stored.piece;
   std::vector<std::unique_ptr<Desk>> desks(static_cast<size_t>(stored.request.threads));
   StoredFindings answer;
-  std::set<int64_t> guilty;
   int64_t troubled = pieces;  // the first piece that failed, whichever thread was faster
   std::mutex mutex;
   run_parallel(pieces, stored.request.threads, [&](int64_t worker, int64_t number) {
@@ -101,7 +121,8 @@ StoredFindings reduce_stored(const StoredRequest& stored, const Kernels& kernels
     if (!desk) desk = std::make_unique<Desk>(stored.request.clients, stored.piece);
     const int64_t from = begin + number * stored.piece;
     Findings found;
-    const Problem problem = reduce_piece(stored, kernels, *desk, from, std::min(end, from + stored.piece), &found);
+    const Problem problem =
+        reduce_piece(stored, kernels, mapped, *desk, from, std::min(end, from + stored.piece), &found);
     const std::lock_guard<std::mutex> lock(mutex);
     if (problem.trouble != Trouble::none && number < troubled) {
       troubled = number;
@@ -109,12 +130,34 @@ StoredFindings reduce_stored(const StoredRequest& stored, const Kernels& kernels
       answer.client = problem.client;
       answer.detail = problem.detail;
     }
-    answer.findings.not_finite += found.not_finite;
-    answer.findings.weightless += found.weightless;
-    guilty.insert(found.clients.begin(), found.clients.end());
+    add(answer.findings, found);
   });
-  answer.findings.clients.assign(guilty.begin(), guilty.end());
+  std::vector<int64_t>& clients = answer.findings.clients;
+  std::sort(clients.begin(), clients.end());
+  clients.erase(std::unique(clients.begin(), clients.end()), clients.end());
   return answer;
+}
+
+// The parts of clients' files that are read where they are, if values begin at whole multiples of their size there.
+std::vector<MappedFiles::Part> parts_of(const StoredRequest& stored) {
+  const int64_t item = item_size(stored.request.dtype);
+  std::vector<MappedFiles::Part> parts;
+  for (const StoredSource& source : stored.sources)
+    parts.push_back({source.mapped && source.offset % item == 0 ? source.file : -1, source.offset + stored.begin * item,
+                     (stored.end - stored.begin) * item});
+  return parts;
+}
+
+}  // namespace
+
+StoredFindings reduce_stored(const StoredRequest& stored, const Kernels& kernels) {
+  {
+    MappedFiles mapped(parts_of(stored));
+    const StoredFindings answer = reduce_pieces(stored, kernels, mapped);
+    if (mapped.whole()) return answer;
+  }
+  MappedFiles none(std::vector<MappedFiles::Part>(stored.sources.size(), {-1, 0, 0}));
+  return reduce_pieces(stored, kernels, none);  // reading tells what is wrong with a file
 }
 
 }  // namespace fedincentive

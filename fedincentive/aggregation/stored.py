@@ -6,6 +6,7 @@ with a CRC-32C of every chunk in their metadata, checked as values are read: dam
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -13,7 +14,8 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,24 @@ from ..errors import AggregationError
 from . import native
 from .updates import BFLOAT16, NUMPY_CODES, view
 
-CHUNK = 64 * 1024  # bytes of an entry under one checksum
+CHUNK = 16 * 1024  # bytes of an entry under one checksum: those of dozens of clients fit in a processor's cache
 LARGE = 16 * 2**20  # bytes from which the way a file is read matters
-MOSTLY = 0.8  # the share of a file in the system's cache from which reading from there is faster
+MOSTLY = 0.8  # the share of a file in the system's cache from which reading it there is faster
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
-CHECKSUMS = "fedincentive.crc32c.64k"
+CHECKSUMS = "fedincentive.crc32c.16k"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 TAGS = {np.dtype(text): tag for tag, text in DTYPES.items() if tag != "BF16"}
+
+
+class Way(Enum):
+    """How the values of a file come to the kernels."""
+
+    COPIED = auto()
+    MAPPED = auto()  # they stay where they are in the system's cache
+    DIRECT = auto()  # straight from the disk, past that cache
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class Slot:
     tag: str
     shape: tuple[int, ...]
     offset: int  # from the start of the file
-    checksums: tuple[int, ...] = ()
+    checksums: np.ndarray | None = field(default=None, compare=False)  # of every chunk; None: none were written
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -71,6 +81,7 @@ class StoredUpdate(Mapping[str, Any]):
     def __init__(self, path: str | Path, who: str | None = None) -> None:
         self.path = Path(path)
         self.who = who
+        self.way = Way.COPIED
         self._direct = -1
         try:
             self._file = os.open(self.path, os.O_RDONLY)
@@ -120,23 +131,30 @@ class StoredUpdate(Mapping[str, Any]):
             raise self.unreadable(name, error)
         if count < values.nbytes:
             raise self.ended(name)
-        if slot.checksums and begin % CHUNK == 0:
+        if slot.checksums is not None and begin % CHUNK == 0:
             last = begin + count == slot.nbytes
-            for number, checksum in enumerate(found if last or count % CHUNK == 0 else found[:-1], begin // CHUNK):
-                if checksum != slot.checksums[number]:
-                    raise self.damaged(name, number)
+            whole = np.array(found if last or count % CHUNK == 0 else found[:-1], np.uint32)
+            wrong = np.flatnonzero(whole != slot.checksums[begin // CHUNK :][: whole.size])
+            if wrong.size:
+                raise self.damaged(name, begin // CHUNK + int(wrong[0]))
 
-    def where(self, name: str) -> tuple[int, int, int]:
-        """The file, the same past the system's cache or -1, and where the entry begins: for `native.reduce_files`."""
-        return self._file, self._direct, self.slots[name].offset
+    def where(self, name: str) -> tuple[int, int, int, bool, int, int]:
+        """No address; the file, how to read it, where the entry begins, its checksums: for `native.reduce_files`."""
+        slot = self.slots[name]
+        checksums = 0 if slot.checksums is None else slot.checksums.__array_interface__["data"][0]
+        return 0, self._file, self._direct, self.way is Way.MAPPED, slot.offset, checksums
 
-    def read_past_cache(self) -> bool:
-        """Have `native.reduce_files` read straight from the disk, if the file is large and not in the cache already."""
+    def choose_way(self) -> Way:
+        """How `native.reduce_files` is to read it; what is small or cannot be read so is copied from the cache."""
         size = os.fstat(self._file).st_size
-        if self._direct < 0 and size >= LARGE and native.load().cached_share(self._file, size) < MOSTLY:
-            with suppress(OSError, AttributeError):  # not every file system can, nor every system
-                self._direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
-        return self._direct >= 0
+        if size >= LARGE and self.way is Way.COPIED:
+            if native.load().cached_share(self._file, size) >= MOSTLY:
+                self.way = Way.MAPPED
+            else:
+                with suppress(OSError, AttributeError):  # not every file system can, nor every system
+                    self._direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+                    self.way = Way.DIRECT
+        return self.way
 
     def unreadable(self, name: str, error: int) -> AggregationError:
         return AggregationError(f"{self} cannot be read in entry {name!r}: {os.strerror(error)}.")
@@ -173,12 +191,12 @@ class StoredUpdate(Mapping[str, Any]):
     @staticmethod
     def _slot(base: int, entry: Mapping[str, Any], checksums: Any) -> Slot:
         begin, end = map(int, entry["data_offsets"])
-        slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, tuple(map(int, checksums or ())))
+        sums = None if checksums is None else np.frombuffer(base64.b64decode(checksums, validate=True), "<u4")
+        slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, sums)
         if begin < 0 or min(slot.shape, default=0) < 0 or end - begin != slot.nbytes:
             raise ValueError(f"the extent {begin}..{end} does not fit {slot.tag} {list(slot.shape)}")
-        fit = len(slot.checksums) == -(-(end - begin) // CHUNK) and all(0 <= c < 2**32 for c in slot.checksums)
-        if checksums is not None and not fit:
-            raise ValueError(f"its {len(slot.checksums)} checksums do not fit {end - begin} bytes")
+        if sums is not None and sums.size != -(-(end - begin) // CHUNK):
+            raise ValueError(f"its {sums.size} checksums do not fit {end - begin} bytes")
         return slot
 
 
@@ -204,8 +222,7 @@ def store(
     [1. 2.]
     """
     views = {name: flat(name, array) for name, array in update.items()}
-    crc32c = native.load().crc32c_chunks
-    sums = {name: crc32c(values, CHUNK) for name, (_, _, values) in views.items()}
+    sums = {name: checksums(values) for name, (_, _, values) in views.items()}
     extra = {**(metadata or {}), CHECKSUMS: json.dumps(sums, separators=(",", ":"))}
     layout = {name: (tag, shape) for name, (tag, shape, _) in views.items()}
     writer = Writer(path, layout, extra, over)
@@ -215,6 +232,11 @@ def store(
         return writer.commit(durable)
     finally:
         writer.discard()
+
+
+def checksums(values: np.ndarray) -> str:
+    """The CRC-32C of every chunk: 32-bit little-endian numbers in base64."""
+    return base64.b64encode(np.array(native.load().crc32c_chunks(values, CHUNK), "<u4")).decode()
 
 
 class Writer:

@@ -1,8 +1,8 @@
 """Coordinate-wise rules over updates larger than memory: a piece of every client at a time.
 
-Every thread reads a piece of all clients, checks it and reduces it while it is in the processor's cache. Peak memory is
+Every thread reads a piece of all clients, reduces and checks it while it is in the processor's cache. Peak memory is
 the result (nothing, where it goes to a file) plus one piece of every client for each thread: as much as is allowed, and
-at least 64 KB of a client.
+at least 16 KB of a client. What the system has in its cache is read there: as much of it is mapped at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from ..errors import AggregationError
 from . import kernel, native
-from .stored import CHUNK, Slot, StoredUpdate, Writer, as_bfloat16, flat
+from .stored import CHUNK, Slot, StoredUpdate, Way, Writer, as_bfloat16, flat
 from .updates import Batch, read
 
-MEMORY = 128 * 2**20  # bytes for pieces unless the caller says otherwise
-CACHED, DIRECT = CHUNK, 4 * CHUNK  # most bytes of a client at a time: a disk likes longer reads, and many of them
-STRETCH = 256 * 2**20  # bytes of all clients between two reports of progress
+MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
+SHORT, LONG = 4 * CHUNK, 16 * CHUNK  # most bytes of a client at a time; copies should stay in the cache
+STRETCH = 256 * 2**20  # most bytes of all clients between two reports of progress
 BESIDE = 2**20  # bytes a thread needs beside its pieces where a disk is read
 
 UNREADABLE, ENDED, DAMAGED, UNWRITABLE = range(1, 5)  # Trouble of stored.hpp
@@ -87,8 +87,9 @@ class InMemory:
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
         values[...] = self.values[name][start : start + len(values)]
 
-    def address(self, name: str) -> int:
-        return int(self.values[name].__array_interface__["data"][0])
+    def where(self, name: str) -> tuple[int, int, int, bool, int, int]:
+        """The entry's address, and no file: for `native.reduce_files`."""
+        return self.values[name].__array_interface__["data"][0], -1, -1, False, 0, 0
 
     def __str__(self) -> str:
         return "The update in memory"
@@ -164,7 +165,6 @@ class StoredBatch:
         self.sources, self.request, self._cleanup = list(sources), request, cleanup
         self.clients = len(self.sources)
         self.slots = self.sources[0].slots
-        self._checksums: dict[tuple[int, str], np.ndarray] = {}
 
     def __enter__(self) -> StoredBatch:
         return self
@@ -216,8 +216,9 @@ class StoredBatch:
 
         Where a disk is read, others compute while some wait for it.
         """
-        direct = [item.read_past_cache() for item in self.sources if isinstance(item, StoredUpdate)]
-        wanted, most, beside = (4 * threads, DIRECT, BESIDE) if any(direct) else (threads, CACHED, 0)
+        ways = {item.choose_way() for item in self.sources if isinstance(item, StoredUpdate)}
+        wanted, beside = (4 * threads, BESIDE) if Way.DIRECT in ways else (threads, 0)
+        most = SHORT if ways <= {Way.COPIED} else LONG
         rows = self.clients + 1  # and the result
         workers = max(1, min(wanted, self.request.memory // (rows * CHUNK + beside)))
         piece = (self.request.memory // workers - beside) // rows // CHUNK * CHUNK
@@ -225,8 +226,9 @@ class StoredBatch:
 
     def _stretches(self, workers: int, piece: int) -> Iterator[Stretch]:
         """All coordinates, in runs of whole pieces; of integers, which are not reduced in pieces, one."""
+        size_of_all = min(STRETCH, self.request.memory)
         for name, slot in self.slots.items():
-            pieces = 1 if slot.code is None else max(workers, STRETCH // self.clients // piece)
+            pieces = 1 if slot.code is None else max(workers, size_of_all // self.clients // piece)
             size = pieces * piece // slot.dtype.itemsize
             for start in range(0, slot.size, size):
                 yield Stretch(name, start, min(start + size, slot.size))
@@ -241,7 +243,7 @@ class StoredBatch:
     ) -> tuple[int, int, list[int]]:
         slot = self.slots[stretch.name]
         found, trouble, client, detail = native.load().reduce_files(
-            [self._where(item, stretch.name) for item in self.sources],
+            [item.where(stretch.name) for item in self.sources],
             (stretch.start, stretch.end),
             CHUNK,
             piece,
@@ -261,16 +263,6 @@ class StoredBatch:
                 raise source.unreadable(stretch.name, detail)
             raise source.ended(stretch.name) if trouble == ENDED else source.damaged(stretch.name, detail)
         return found
-
-    def _where(self, item: Source, name: str) -> tuple[int, int, int, int, int]:
-        """A client's values for `native.reduce_files`: address or file, and the checksums."""
-        if isinstance(item, InMemory):
-            return item.address(name), -1, -1, 0, 0
-        key = id(item), name
-        if key not in self._checksums:
-            self._checksums[key] = np.array(item.slots[name].checksums, np.uint32)
-        checksums = self._checksums[key]
-        return 0, *item.where(name), checksums.__array_interface__["data"][0] if checksums.size else 0
 
     def _largest(self, stretch: Stretch) -> np.ndarray:
         """Integer buffers: the maximum over clients; booleans: true if any is."""

@@ -28,7 +28,7 @@ from fedincentive.aggregation import (
     trimmed_mean,
     weighted_mean,
 )
-from fedincentive.aggregation.stored import CHECKSUMS, CHUNK
+from fedincentive.aggregation.stored import CHECKSUMS, CHUNK, Way
 from fedincentive.errors import AggregationError
 
 
@@ -148,13 +148,15 @@ def damaged(path: Path, change: str) -> None:
         if change == "extent":
             header["bias"]["shape"] = [10**9]
         elif change == "few":
-            sums["weight"].pop()
+            sums["weight"] = sums["weight"][:-8]
         elif change == "wild":
-            sums["weight"][0] = 2**32
+            sums["weight"] = "?" + sums["weight"][1:]
         elif change == "endless":
-            sums["weight"][0] = float("inf")
+            sums["weight"] = float("inf")
+        elif change == "torn":
+            sums["weight"] = sums["weight"][4:]
         elif change == "none":
-            sums["weight"].clear()
+            sums["weight"] = ""
         elif change == "forgotten":
             del sums["weight"]
         header["__metadata__"][CHECKSUMS] = json.dumps(sums)
@@ -174,8 +176,9 @@ def damaged(path: Path, change: str) -> None:
         ("header", "is not a safetensors file"),
         ("extent", "is not a safetensors file: .* does not fit"),
         ("few", "is not a safetensors file: .* checksums do not fit"),
-        ("wild", "is not a safetensors file: .* checksums do not fit"),
+        ("wild", "is not a safetensors file"),
         ("endless", "is not a safetensors file"),
+        ("torn", "is not a safetensors file"),
         ("none", "is not a safetensors file: .* checksums do not fit"),
         ("forgotten", "is not a safetensors file: .*'weight'"),
     ],
@@ -234,7 +237,7 @@ def test_a_disk_that_fills_up_halfway_leaves_nothing(tmp_path: Path, monkeypatch
 
     try:
         with pytest.raises(AggregationError, match=r"out cannot be written: File too large\. Nothing was left there\."):
-            median(StoredUpdates(ones(tmp_path), out=tmp_path / "out", progress=fill))
+            median(StoredUpdates(ones(tmp_path, size=40 * CHUNK), out=tmp_path / "out", progress=fill))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
@@ -358,35 +361,93 @@ def test_every_way_to_the_checksum_leads_there(size: int) -> None:
     assert len(found) == 1 + ("sse4_2" in flags) + ({"sse4_2", "avx512f", "vpclmulqdq"} <= flags)
 
 
-@pytest.fixture
-def past_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file is read past the system's cache, where its file system allows that."""
+@pytest.fixture(params=["MAPPED", "DIRECT"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
+    """Every file is read so, whatever its size."""
+    chosen = Way[request.param]
     monkeypatch.setattr(stored, "LARGE", 0)
-    monkeypatch.setattr(native.load(), "cached_share", lambda file, size: 0.0)
+    monkeypatch.setattr(native.load(), "cached_share", lambda file, size: float(chosen is Way.MAPPED))
+    return chosen
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("size", [1, 1000, CHUNK // 4, 3 * CHUNK // 4 + 1, 2**20 + 77])
-def test_reading_past_the_cache_gives_the_same(past_cache: None, tmp_path: Path, size: int) -> None:
-    """Sizes and offsets that are no multiples of a disk's blocks, more than one piece."""
+def test_every_way_of_reading_gives_the_same(way: Way, tmp_path: Path, size: int, dtype: type) -> None:
+    """Sizes and offsets that are no multiples of a page or a disk's blocks, more than one piece."""
     updates = [
-        {"odd": np.arange(i, i + 3, dtype=np.uint8), "w": np.random.default_rng(i).normal(size=size)} for i in range(5)
+        {"odd": np.arange(i, i + 3, dtype=np.uint8), "w": np.random.default_rng(i).normal(size=size).astype(dtype)}
+        for i in range(5)
     ]
-    paths = [store(tmp_path / f"{i}.safetensors", update) for i, update in enumerate(updates)]
-    opened = [StoredUpdate(path) for path in paths]
-    result = trimmed_mean(StoredUpdates(opened, memory=10 * CHUNK), trim=1)
-    assert np.array_equal(result["w"], trimmed_mean([update["w"] for update in updates], trim=1))
-    assert all(update._direct >= 0 for update in opened)
-    for update in opened:
+    opened = [StoredUpdate(store(tmp_path / f"{i}", update)) for i, update in enumerate(updates)]
+    even = [
+        StoredUpdate(store(tmp_path / f"{i}.even", {name: update[name] for name in ("w", "odd")}))
+        for i, update in enumerate(updates)
+    ]
+    wanted = trimmed_mean([update["w"] for update in updates], trim=1)
+    for files in (opened, even, [*even[:2], updates[2], *opened[3:]]):
+        result = trimmed_mean(StoredUpdates(files, memory=10 * CHUNK), trim=1)
+        assert np.array_equal(result["w"], wanted)
+    for update in opened + even:
+        assert update.way is way
         update.close()
 
 
-def test_damage_is_found_past_the_cache(past_cache: None, tmp_path: Path) -> None:
+def test_damage_is_found_in_every_way_of_reading(way: Way, tmp_path: Path) -> None:
     paths = [store(tmp_path / f"{i}", {"w": np.ones(CHUNK, np.float32)}) for i in range(3)]
     data = bytearray(paths[1].read_bytes())
     data[-9] ^= 1
     paths[1].write_bytes(data)
     with pytest.raises(AggregationError, match=r"client '1' is damaged in entry 'w' \(chunk 3\)"):
         median(paths)
+
+
+def test_a_file_cut_before_it_is_read_is_named_in_every_way(way: Way, tmp_path: Path) -> None:
+    for keep in (2 * CHUNK, 2 * CHUNK + 100):
+        opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path))]
+        os.truncate(tmp_path / "2", keep)
+        with pytest.raises(AggregationError, match="2 of client 'bank 2' ends inside entry 'w'"):
+            trimmed_mean(StoredUpdates(opened, out=tmp_path / "out"), trim=1)
+        for update in opened:
+            update.close()
+
+
+CUT = """
+import os, sys, threading, time
+from fedincentive.aggregation import StoredUpdate, StoredUpdates, stored, trimmed_mean
+from fedincentive.errors import AggregationError
+
+paths = sys.argv[1:]
+size = os.path.getsize(paths[1])
+updates = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(paths)]
+values = open(paths[1], "rb").read()
+start = time.perf_counter()
+trimmed_mean(StoredUpdates(updates), trim=1)
+took = time.perf_counter() - start
+assert all(update.way is stored.Way.MAPPED for update in updates)
+cut = 0
+for turn in range(40):
+    cutter = threading.Timer(turn / 40 * took, os.truncate, (paths[1], size // 3))
+    cutter.start()
+    try:
+        trimmed_mean(StoredUpdates(updates), trim=1)
+    except AggregationError as error:
+        assert "1 of client 'bank 1' ends inside entry 'w': it was cut while it was being read." in str(error), error
+        cut += 1
+    cutter.join()
+    with open(paths[1], "r+b") as file:
+        file.write(values)
+print(cut)
+"""
+
+
+def test_a_file_cut_while_it_is_mapped_is_named_and_ends_nothing(tmp_path: Path) -> None:
+    """At forty moments of an aggregation. Only what was read before the cut can be without error."""
+    for i in range(3):
+        store(tmp_path / f"{i}", {"w": np.ones(6 * 2**20, np.float32)})
+    command = [sys.executable, "-c", CUT, *(str(tmp_path / f"{i}") for i in range(3))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
+    assert int(done.stdout) >= 5
 
 
 def test_a_file_in_use_is_in_the_cache(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 // The kernels without Python, small sizes, every instruction set's unit this CPU can run: built by test_sanitizers.py
 // with AddressSanitizer, with UndefinedBehaviorSanitizer, and with the 64-byte unit compiled for AVX2. Inputs sit at
 // the very end of their allocations, so that reading one value too many is seen.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <utility>
@@ -15,6 +18,7 @@
 
 #include "core/crc32c.hpp"
 #include "core/half.hpp"
+#include "core/mapped.hpp"
 #include "core/plan.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
@@ -215,7 +219,7 @@ void test_scattered_nan(std::mt19937_64& random, Dtype dtype, int64_t n, int64_t
 }
 
 // Files and memory mixed, a last chunk that is shorter, more threads than pieces; then a flipped bit.
-void test_stored(std::mt19937_64& random) {
+void test_stored(std::mt19937_64& random, bool mapped) {
   const int64_t n = 6, m = 5000, chunk = 1024;
   std::vector<std::vector<float>> values(static_cast<size_t>(n), std::vector<float>(m));
   std::vector<std::vector<uint32_t>> sums(static_cast<size_t>(n), std::vector<uint32_t>((4 * m + chunk - 1) / chunk));
@@ -232,9 +236,10 @@ void test_stored(std::mt19937_64& random) {
     std::fwrite(row.data(), 4, m, files.back());
     std::fflush(files.back());
     if (i == 2)
-      stored.sources.push_back({reinterpret_cast<const unsigned char*>(row.data()), -1, -1, 0, nullptr});
+      stored.sources.push_back({reinterpret_cast<const unsigned char*>(row.data()), -1, -1, false, 0, nullptr});
     else
-      stored.sources.push_back({nullptr, fileno(files.back()), -1, 4, sums[static_cast<size_t>(i)].data()});
+      stored.sources.push_back(
+          {nullptr, fileno(files.back()), -1, mapped && i != 3, 4, sums[static_cast<size_t>(i)].data()});
   }
   std::vector<float> expected(m), out(m);
   stored.request.clients = n;
@@ -259,8 +264,76 @@ void test_stored(std::mt19937_64& random) {
   CHECK(pwrite(fileno(files[4]), &flipped, 1, 4 + 4 * m - 1) == 1, "written");
   const StoredFindings found = reduce_stored(stored, *units().back());
   CHECK(found.trouble == Trouble::damaged && found.client == 4 && found.detail == 19, "damage is found");
+  CHECK(ftruncate(fileno(files[1]), 4 * m) == 0, "cut");
+  const StoredFindings cut = reduce_stored(stored, *units().back());
+  CHECK(cut.trouble == Trouble::ended && cut.client == 1, "a cut is found");
   for (std::FILE* file : files) std::fclose(file);
   std::fclose(result);
+}
+
+bool ends_the_process(const std::function<void()>& task) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::fclose(stderr);  // a sanitizer would explain it
+    task();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+// Sizes below and above a huge page, offsets within a page; files that are cut while they are mapped, at a page and in
+// the middle of one.
+void test_mapped(std::mt19937_64& random) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  struct sigaction before, after;
+  sigaction(SIGBUS, nullptr, &before);
+  for (const int64_t size : {int64_t{1}, 3 * page, 5 * page + 7, int64_t{9} << 20}) {
+    for (const int64_t offset : {int64_t{0}, int64_t{104}, page, (int64_t{2} << 20) + 8}) {
+      std::vector<unsigned char> bytes(static_cast<size_t>(offset + size));
+      for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(1 + random() % 255);
+      std::FILE *file = std::tmpfile(), *other = std::tmpfile();
+      for (std::FILE* each : {file, other}) {
+        std::fwrite(bytes.data(), 1, bytes.size(), each);
+        std::fflush(each);
+      }
+      MappedFiles files(
+          {{fileno(file), offset, size}, {-1, 0, 0}, {fileno(other), offset, size}, {fileno(file), offset, size + 1}});
+      CHECK(files[0] && !files[1] && files[2] && !files[3], "what there is");
+      const MappedFiles::Watch watch(files);
+      CHECK(std::memcmp(files[0], bytes.data() + offset, static_cast<size_t>(size)) == 0, "the same bytes");
+      CHECK(files.whole(), "nothing is missing");
+      const int64_t left = offset + size / 2;
+      CHECK(ftruncate(fileno(file), left) == 0, "cut");
+      CHECK(!files.whole(), "the file is shorter");
+      bool zeros = true;
+      for (int64_t i = size / 2; i < size; ++i) zeros = zeros && files[0][i] == 0;
+      CHECK(zeros, "what is missing reads as zeros");
+      CHECK(std::memcmp(files[0], bytes.data() + offset, static_cast<size_t>(size / 2)) == 0, "the rest is there");
+      CHECK(std::memcmp(files[2], bytes.data() + offset, static_cast<size_t>(size)) == 0, "as is the other file");
+      CHECK(ftruncate(fileno(file), offset + size) == 0, "grown again");
+      CHECK(files.whole() == ((offset + size - 1) / page < (left + page - 1) / page),
+            "what was missed is not forgotten");
+      std::fclose(file);
+      std::fclose(other);
+    }
+  }
+  sigaction(SIGBUS, nullptr, &after);
+  CHECK(before.sa_handler == after.sa_handler, "the handler is the one before");
+  std::FILE* file = std::tmpfile();
+  CHECK(ftruncate(fileno(file), 2 * page) == 0, "a file");
+  MappedFiles files({{fileno(file), 0, 2 * page}});
+  CHECK(ftruncate(fileno(file), page) == 0, "cut");
+  const auto read = [&] { CHECK(*static_cast<const volatile unsigned char*>(files[0] + page) == 0, "zeros"); };
+  CHECK(ends_the_process(read), "unwatched, as ever");
+  CHECK(!ends_the_process([&] {
+    const MappedFiles::Watch watch(files);
+    read();
+  }),
+        "watched, not");
+  std::fclose(file);
 }
 
 void test_checksums(std::mt19937_64& random) {
@@ -352,7 +425,8 @@ int main() {
   test_reduce(random, Dtype::float32, 4, 300000, 1, false, false, false);  // large enough for several threads
   for (int64_t n : {1, 2, 5, 12}) test_distances(random, n, 1037);
   test_halves();
-  test_stored(random);
+  for (bool mapped : {false, true}) test_stored(random, mapped);
+  test_mapped(random);
   test_checksums(random);
   std::printf("%ld checks, %d failures\n", checks, failures);
   return failures ? 1 : 0;
