@@ -69,15 +69,16 @@ def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> Iterator[Report]:
 
 def certificate(center: Center, game: Game, **known: Any) -> Certificate:
     """The certificate of a finished run of a closed-form game, from its ledger where it has one."""
-    outcome, mechanism = center.outcome, center.mechanism
+    outcome, mechanism, run = center.outcome, center.mechanism, center.run
     if outcome is None:
         raise SettingError("The run is not over: play it to its end before it is certified.")
     posted: Sequence[Mapping[str, int]] | None = None
     if mechanism.contribution:
-        posted = [dict(center.run.posted)] if center.run.posted else []
+        posted = [dict(run.posted)] if run.posted else []
         if center.ledger is not None:
             entries = center.ledger.entries(center.settings.run)
             posted = [dict(e.postings) for e in entries if e.kind in ("tranche", "settlement")]
+    p_star = {agent: run.balances.get(agent, 0) - run.posted.get(agent, 0) for agent in run.agents}
     known.setdefault("basis", outcome.basis)
     return certify(
         game,
@@ -86,9 +87,9 @@ def certificate(center: Center, game: Game, **known: Any) -> Certificate:
         beta=float(mechanism.beta),
         settlement=center.settings.settlement if mechanism.contribution else "none",
         payments=posted,
-        treasury=-center.run.balances.get(TREASURY, 0) if mechanism.truthful else None,
+        truthful_payments=p_star if mechanism.truthful else None,
+        treasury=-run.balances.get(TREASURY, 0) if mechanism.truthful else None,
         minor=center.settings.minor,
-        truthful=mechanism.truthful,
         claims=outcome.promises.claims,
         disclaimed=outcome.promises.disclaimed,
         notes=outcome.promises.notes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -195,6 +196,18 @@ def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(pla
         assert run.history[-1].metrics["treasury"] == run.outcome.treasury / 10**6
         assert {"equilibrium", "truthful"} == set(run.outcome.promises.claims)
     assert abs(deficits["zero"]) > 5 * abs(deficits["previous"])
+
+
+def test_the_certificate_counts_p_star_among_what_an_agent_has(played) -> None:
+    game = random_data_value(6, 4, 2)
+    run = played(game, "t-upbred", rounds=12, h="zero", **TERMS)
+    s = np.array([run.outcome.s[name] for name in game.agents])
+    unpaid = game.values(run.outcome.w["w"], s) - game.costs(s)
+    paid = np.array([run.outcome.payments[name] / 10**6 for name in game.agents])
+    assert min(paid) > 0
+    for share, losers in ((0.5, []), (1.5, list(game.agents))):
+        alone = dataclasses.replace(game, outside_option=unpaid + share * paid)
+        assert [loser.agent for loser in engine.certificate(run.center, alone).losers] == losers
 
 
 def test_clarke_takes_the_others_value_without_the_agent(played) -> None:
