@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -78,7 +79,10 @@ void run_parallel(int64_t items, int64_t threads, const std::function<void(int64
     }
   };
   std::vector<std::thread> helpers;
-  for (int64_t worker = 1; worker < std::min(threads, items); ++worker) helpers.emplace_back(work, worker);
+  try {
+    for (int64_t worker = 1; worker < std::min(threads, items); ++worker) helpers.emplace_back(work, worker);
+  } catch (const std::system_error&) {  // no more threads to be had: those there are do the work
+  }
   work(0);
   for (std::thread& helper : helpers) helper.join();
   if (failure) std::rethrow_exception(failure);

@@ -15,6 +15,7 @@
 namespace fedincentive {
 namespace {
 
+constexpr int64_t kWorthMapping = 128 << 10;  // bytes: less is copied in the time it takes to map it
 constexpr int64_t kApart = 320;  // bytes between rows, or all of them would compete for the same lines of the cache
 
 struct Problem {
@@ -138,13 +139,15 @@ StoredFindings reduce_pieces(const StoredRequest& stored, const Kernels& kernels
   return answer;
 }
 
-// The parts of clients' files that are read where they are, if values begin at whole multiples of their size there.
+// The parts of clients' files that are read where they are: if that is worth it, and values begin at whole multiples of
+// their size there.
 std::vector<MappedFiles::Part> parts_of(const StoredRequest& stored) {
-  const int64_t item = item_size(stored.request.dtype);
+  const int64_t item = item_size(stored.request.dtype), size = (stored.end - stored.begin) * item;
   std::vector<MappedFiles::Part> parts;
-  for (const StoredSource& source : stored.sources)
-    parts.push_back({source.mapped && source.offset % item == 0 ? source.file : -1, source.offset + stored.begin * item,
-                     (stored.end - stored.begin) * item});
+  for (const StoredSource& source : stored.sources) {
+    const bool fits = source.mapped && size >= kWorthMapping && source.offset % item == 0;
+    parts.push_back({fits ? source.file : -1, source.offset + stored.begin * item, size});
+  }
   return parts;
 }
 

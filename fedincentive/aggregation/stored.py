@@ -28,6 +28,7 @@ from .updates import BFLOAT16, NUMPY_CODES, view
 CHUNK = 16 * 1024  # bytes of an entry under one checksum: those of dozens of clients fit in a processor's cache
 LARGE = 16 * 2**20  # bytes from which the way a file is read matters
 MOSTLY = 0.8  # the share of a file in the system's cache from which reading it there is faster
+LINE, APART = 64, 1024  # bytes, lines: large updates begin at different lines, or all would compete for the same ones
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
 CHECKSUMS = "fedincentive.crc32c.16k"
 DTYPES = {
@@ -115,6 +116,10 @@ class StoredUpdate(Mapping[str, Any]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        return self._file < 0
+
     def close(self) -> None:
         for file in (self._file, self._direct):
             if file >= 0:
@@ -152,7 +157,7 @@ class StoredUpdate(Mapping[str, Any]):
                 self.way = Way.MAPPED
             else:
                 with suppress(OSError, AttributeError):  # not every file system can, nor every system
-                    self._direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+                    self._direct = os.open(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_DIRECT)  # the same file
                     self.way = Way.DIRECT
         return self.way
 
@@ -236,7 +241,7 @@ def store(
 
 def checksums(values: np.ndarray) -> str:
     """The CRC-32C of every chunk: 32-bit little-endian numbers in base64."""
-    return base64.b64encode(np.array(native.load().crc32c_chunks(values, CHUNK), "<u4")).decode()
+    return base64.b64encode(np.array(native.load().crc32c_chunks(values, CHUNK), "<u4").tobytes()).decode()
 
 
 class Writer:
@@ -259,8 +264,10 @@ class Writer:
             header[name] = {"dtype": tag, "shape": list(shape), "data_offsets": [position, end]}
             self._offsets[name], position = position, end
         text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)  # the values start aligned
-        self._base = 8 + len(text)
+        self._base = -(-(8 + len(text)) // LINE) * LINE
+        if position >= LARGE:
+            self._base += native.load().crc32c(text) % APART * LINE
+        text += b" " * (self._base - 8 - len(text))
         with self._explained():
             if over is not None and over.exists():
                 os.replace(over, self._partial)

@@ -103,6 +103,8 @@ Source = StoredUpdate | InMemory
 
 def source(index: int, item: Any) -> Source:
     if isinstance(item, StoredUpdate):
+        if item.closed:
+            raise AggregationError(f"{item} is closed: open it again.")
         return item
     if isinstance(item, (str, Path)):
         return StoredUpdate(item, str(index))

@@ -28,7 +28,7 @@ from fedincentive.aggregation import (
     trimmed_mean,
     weighted_mean,
 )
-from fedincentive.aggregation.stored import CHECKSUMS, CHUNK, Way
+from fedincentive.aggregation.stored import CHECKSUMS, CHUNK, LARGE, LINE, Way
 from fedincentive.errors import AggregationError
 
 
@@ -228,6 +228,15 @@ def test_a_file_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> None:
         update.close()
 
 
+def test_a_closed_update_is_named(tmp_path: Path) -> None:
+    opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path))]
+    opened[1].close()
+    with pytest.raises(AggregationError, match="1 of client 'bank 1' is closed: open it again"):
+        median(opened)
+    for update in opened:
+        update.close()
+
+
 def test_a_disk_that_fills_up_halfway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "STRETCH", 3 * CHUNK)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -279,18 +288,20 @@ PEAK = """
 import resource, sys
 import fedincentive
 from fedincentive.aggregation import StoredUpdates
-fedincentive.trimmed_mean(StoredUpdates(sys.argv[2:4], out=sys.argv[1], memory=8 * 2**20), trim=0)
+memory, out, *paths = sys.argv[1:]
+fedincentive.trimmed_mean(StoredUpdates(paths[:2], out=out, memory=2**20), trim=0)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-fedincentive.trimmed_mean(StoredUpdates(sys.argv[2:], out=sys.argv[1], memory=8 * 2**20), trim=2)
+fedincentive.trimmed_mean(StoredUpdates(paths, out=out, memory=int(memory)), trim=2)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def test_peak_memory_does_not_grow_with_the_clients(tmp_path: Path) -> None:
+@pytest.mark.parametrize("megabytes", [8, 64])
+def test_peak_memory_does_not_grow_with_the_clients(tmp_path: Path, megabytes: int) -> None:
     paths = [store(tmp_path / f"{i}", {"w": np.full(2**22, i, np.float32)}) for i in range(12)]  # 200 MB in all
-    command = [sys.executable, "-c", PEAK, tmp_path / "out", *paths]
+    command = [sys.executable, "-c", PEAK, megabytes * 2**20, tmp_path / "out", *paths]
     done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 16 * 1024, "kilobytes"
+    assert int(done.stdout) < (megabytes + 8) * 1024, "kilobytes"
 
 
 def test_integers_take_no_more_memory_than_is_allowed(tmp_path: Path) -> None:
@@ -385,7 +396,7 @@ def test_every_way_of_reading_gives_the_same(way: Way, tmp_path: Path, size: int
     ]
     wanted = trimmed_mean([update["w"] for update in updates], trim=1)
     for files in (opened, even, [*even[:2], updates[2], *opened[3:]]):
-        result = trimmed_mean(StoredUpdates(files, memory=10 * CHUNK), trim=1)
+        result = trimmed_mean(StoredUpdates(files, memory=100 * CHUNK), trim=1)
         assert np.array_equal(result["w"], wanted)
     for update in opened + even:
         assert update.way is way
@@ -393,17 +404,17 @@ def test_every_way_of_reading_gives_the_same(way: Way, tmp_path: Path, size: int
 
 
 def test_damage_is_found_in_every_way_of_reading(way: Way, tmp_path: Path) -> None:
-    paths = [store(tmp_path / f"{i}", {"w": np.ones(CHUNK, np.float32)}) for i in range(3)]
+    paths = ones(tmp_path, size=40 * CHUNK)
     data = bytearray(paths[1].read_bytes())
     data[-9] ^= 1
     paths[1].write_bytes(data)
-    with pytest.raises(AggregationError, match=r"client '1' is damaged in entry 'w' \(chunk 3\)"):
+    with pytest.raises(AggregationError, match=r"client '1' is damaged in entry 'w' \(chunk 39\)"):
         median(paths)
 
 
 def test_a_file_cut_before_it_is_read_is_named_in_every_way(way: Way, tmp_path: Path) -> None:
-    for keep in (2 * CHUNK, 2 * CHUNK + 100):
-        opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path))]
+    for keep in (20 * CHUNK, 20 * CHUNK + 100):
+        opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path, size=40 * CHUNK))]
         os.truncate(tmp_path / "2", keep)
         with pytest.raises(AggregationError, match="2 of client 'bank 2' ends inside entry 'w'"):
             trimmed_mean(StoredUpdates(opened, out=tmp_path / "out"), trim=1)
@@ -448,6 +459,22 @@ def test_a_file_cut_while_it_is_mapped_is_named_and_ends_nothing(tmp_path: Path)
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
     assert int(done.stdout) >= 5
+
+
+def test_large_updates_begin_at_different_lines_of_the_cache(tmp_path: Path) -> None:
+    """Or the same coordinates of all clients would be kept at the same place there."""
+    random = np.random.default_rng(0)
+    paths = [store(tmp_path / f"{i}", {"w": random.random(LARGE // 4, np.float32)}) for i in range(6)]
+    small = store(tmp_path / "small", {"w": random.random(100)})
+    begins = []
+    for path in (*paths, small):
+        with StoredUpdate(path) as update:
+            begins.append(update.slots["w"].offset)
+    assert all(begin % LINE == 0 for begin in begins) and begins[-1] < 4096
+    assert len({begin % 4096 for begin in begins[:-1]}) > 3
+    assert max(begins) < 2**16 + 2**14
+    again = store(tmp_path / "again", dict(StoredUpdate(paths[0])))
+    assert again.read_bytes() == paths[0].read_bytes()
 
 
 def test_a_file_in_use_is_in_the_cache(tmp_path: Path) -> None:
