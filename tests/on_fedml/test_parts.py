@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,7 +76,26 @@ def test_only_so_many_at_a_time_and_the_silent_give_way(small_parts: None, monke
 
 def test_a_size_that_no_memory_has_is_turned_away() -> None:
     with pytest.raises(Busy):
-        Assembly().add(parts.HEAD.pack(parts.MAGIC, bytes(16), 0, 2**62) + b"x")
+        Assembly().add(parts.HEAD.pack(parts.MAGIC, bytes(16), 0, 2**62) + bytes(parts.PART))
+
+
+def test_crumbs_and_repetitions_keep_no_place(small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(parts, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assembly = Assembly()
+    one, two, three = (list(divide(frame(2500, seed))) for seed in range(3))
+    for _ in range(3):
+        with pytest.raises(Lost):
+            assembly.add(one[0][:-1])  # one byte less than a part
+    assembly.add(one[0])
+    assembly.add(two[0])
+    for _ in range(5):
+        now[0] += 0.9 * parts.SILENCE
+        assembly.add(one[0])
+    now[0] += 1
+    assert assembly.add(three[0]) is None
+    with pytest.raises(Lost):
+        assembly.add(one[1])
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
     b"FPRT" | which frame (16 random bytes) | offset | size of the whole | the bytes from there on
 
-Parts of a frame come in order. A part that comes twice (its answer was lost) is taken once; one whose beginning is not
-here (the receiver was restarted, or gave up on a sender that fell silent) must be sent again from the first.
+Parts of a frame come in order, all but the last of the same size. A part that comes twice (its answer was lost) is
+taken once; one whose beginning is not here (the receiver was restarted, or gave up on a sender that fell silent) must
+be sent again from the first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..wire import Buffer
 
 PART = 8 * 2**20
 FRAMES = 2  # large frames held at a time: one being used, one on its way
-SILENCE = 30.0  # seconds after which an unfinished frame gives up its place
+SILENCE = 30.0  # seconds without a new part after which an unfinished frame gives up its place
 HEAD = struct.Struct("<4s16sQQ")
 MAGIC = b"FPRT"
 
@@ -60,7 +61,7 @@ class Incoming:
 
     values: np.ndarray
     filled: int
-    heard: float  # when its last part came
+    heard: float  # when its last new part came
 
 
 class Assembly:
@@ -80,17 +81,18 @@ class Assembly:
             raise Lost
         _, name, start, total = HEAD.unpack_from(message)
         part = np.frombuffer(message, np.uint8, offset=HEAD.size)
+        if len(part) != min(PART, total - start):  # a sender of crumbs would keep its place for ever
+            raise Lost
         with self._lock:
             if name in self._recent:
                 return None
             frame = self._incoming.get(name) or self._begin(name, start, total)
-            end = start + len(part)
-            if start > frame.filled or end > len(frame.values):
+            if start > frame.filled or total != len(frame.values):
                 raise Lost
-            frame.heard = time.monotonic()
-            if end > frame.filled:
-                frame.values[start:end] = part
-                frame.filled = end
+            if start + len(part) > frame.filled:
+                frame.filled = start + len(part)
+                frame.values[start : frame.filled] = part
+                frame.heard = time.monotonic()
             if frame.filled < len(frame.values):
                 return None
             del self._incoming[name]
