@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,17 +12,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+from missing import missing
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
-
-
-def missing(what: str) -> None:
-    """A missing tool fails the test in CI and is a loud skip elsewhere: a check never vanishes silently."""
-    message = f"{what} is missing; `make system-deps` installs it."
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +25,7 @@ def needs():
     def find(program: str) -> str:
         path = shutil.which(program)
         if path is None:
-            missing(program)
+            missing(f"{program} is missing; `make system-deps` installs it.")
         return str(path)
 
     return find

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from missing import missing
 
 SOURCES = Path(__file__).parents[2] / "csrc" / "cuda"
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
@@ -26,8 +27,7 @@ def nvcc() -> str:
         shutil.which(f"{home}/bin/nvcc") if home else shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     )
     if found is None:
-        message = "nvcc is missing: the CUDA kernels' registers and loads are not checked. Install the CUDA toolkit 13."
-        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
+        missing("nvcc is missing: the CUDA kernels' registers and loads are not checked. Install the CUDA toolkit 13.")
     return found
 
 
