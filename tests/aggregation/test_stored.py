@@ -16,19 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from libraries import library
+from stored_ones import ones
 
 from fedincentive.aggregation import (
     StoredUpdate,
     StoredUpdates,
     median,
-    native,
     store,
-    stored,
     tiles,
     trimmed_mean,
     weighted_mean,
 )
-from fedincentive.aggregation.stored import CHECKSUMS, CHUNK, LARGE, LINE, Way
+from fedincentive.aggregation.stored import CHECKSUMS, CHUNK
 from fedincentive.errors import AggregationError
 
 
@@ -193,10 +192,6 @@ def test_a_bad_file_is_named_with_its_client(five, tmp_path: Path, change: str, 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def ones(folder: Path, clients: int = 3, size: int = 5 * CHUNK + 12) -> list[Path]:
-    return [store(folder / f"{i}", {"w": np.ones(size // 4, np.float32)}) for i in range(clients)]
-
-
 def test_damage_in_the_last_values_is_found(tmp_path: Path) -> None:
     """The last chunk is shorter than the others."""
     paths = ones(tmp_path)
@@ -345,149 +340,3 @@ def test_too_many_open_files_is_said(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert median(paths)["w"].tolist() == [19.5]
-
-
-def test_the_checksum_is_crc32c() -> None:
-    crc32c = native.load().crc32c
-    assert crc32c(b"123456789") == 0xE3069283  # the check value every CRC-32C publishes
-    assert crc32c(bytes(32)) == 0x8A9136AA and crc32c(b"") == 0
-
-
-def crc32c_by_definition(data: bytes) -> int:
-    value = 0xFFFFFFFF
-    for byte in data:
-        value ^= byte
-        for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-    return value ^ 0xFFFFFFFF
-
-
-@pytest.mark.parametrize("size", [0, 7, 255, 256, 257, 511, 512, 1000, 8191, 8192, 8193, 3 * 8192 + 2048 + 5])
-def test_every_way_to_the_checksum_leads_there(size: int) -> None:
-    """Tables, the processor's instruction in four parts, products of polynomials: whatever this machine has."""
-    data = np.random.default_rng(size).bytes(size)
-    found = native.load().crc32c_every_way(data)
-    assert set(found) == {crc32c_by_definition(data)} == {native.load().crc32c(data)}
-    flags = set(Path("/proc/cpuinfo").read_text().split())
-    assert len(found) == 1 + ("sse4_2" in flags) + ({"sse4_2", "avx512f", "vpclmulqdq"} <= flags)
-
-
-@pytest.fixture(params=["MAPPED", "DIRECT"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way:
-    """Every file is read so, whatever its size."""
-    chosen = Way[request.param]
-    monkeypatch.setattr(stored, "LARGE", 0)
-    monkeypatch.setattr(native.load(), "cached_share", lambda file, size: float(chosen is Way.MAPPED))
-    return chosen
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-@pytest.mark.parametrize("size", [1, 1000, CHUNK // 4, 3 * CHUNK // 4 + 1, 2**20 + 77])
-def test_every_way_of_reading_gives_the_same(way: Way, tmp_path: Path, size: int, dtype: type) -> None:
-    """Sizes and offsets that are no multiples of a page or a disk's blocks, more than one piece."""
-    updates = [
-        {"odd": np.arange(i, i + 3, dtype=np.uint8), "w": np.random.default_rng(i).normal(size=size).astype(dtype)}
-        for i in range(5)
-    ]
-    opened = [StoredUpdate(store(tmp_path / f"{i}", update)) for i, update in enumerate(updates)]
-    even = [
-        StoredUpdate(store(tmp_path / f"{i}.even", {name: update[name] for name in ("w", "odd")}))
-        for i, update in enumerate(updates)
-    ]
-    wanted = trimmed_mean([update["w"] for update in updates], trim=1)
-    for files in (opened, even, [*even[:2], updates[2], *opened[3:]]):
-        result = trimmed_mean(StoredUpdates(files, memory=100 * CHUNK), trim=1)
-        assert np.array_equal(result["w"], wanted)
-    for update in opened + even:
-        assert update.way is way
-        update.close()
-
-
-def test_damage_is_found_in_every_way_of_reading(way: Way, tmp_path: Path) -> None:
-    paths = ones(tmp_path, size=40 * CHUNK)
-    data = bytearray(paths[1].read_bytes())
-    data[-9] ^= 1
-    paths[1].write_bytes(data)
-    with pytest.raises(AggregationError, match=r"client '1' is damaged in entry 'w' \(chunk 39\)"):
-        median(paths)
-
-
-def test_a_file_cut_before_it_is_read_is_named_in_every_way(way: Way, tmp_path: Path) -> None:
-    for keep in (20 * CHUNK, 20 * CHUNK + 100):
-        opened = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(ones(tmp_path, size=40 * CHUNK))]
-        os.truncate(tmp_path / "2", keep)
-        with pytest.raises(AggregationError, match="2 of client 'bank 2' ends inside entry 'w'"):
-            trimmed_mean(StoredUpdates(opened, out=tmp_path / "out"), trim=1)
-        for update in opened:
-            update.close()
-
-
-CUT = """
-import os, sys, threading, time
-from fedincentive.aggregation import StoredUpdate, StoredUpdates, stored, trimmed_mean
-from fedincentive.errors import AggregationError
-
-paths = sys.argv[1:]
-size = os.path.getsize(paths[1])
-updates = [StoredUpdate(path, f"bank {i}") for i, path in enumerate(paths)]
-values = open(paths[1], "rb").read()
-start = time.perf_counter()
-trimmed_mean(StoredUpdates(updates), trim=1)
-took = time.perf_counter() - start
-assert all(update.way is stored.Way.MAPPED for update in updates)
-cut = 0
-for turn in range(40):
-    cutter = threading.Timer(turn / 40 * took, os.truncate, (paths[1], size // 3))
-    cutter.start()
-    try:
-        trimmed_mean(StoredUpdates(updates), trim=1)
-    except AggregationError as error:
-        assert "1 of client 'bank 1' ends inside entry 'w': it was cut while it was being read." in str(error), error
-        cut += 1
-    cutter.join()
-    with open(paths[1], "r+b") as file:
-        file.write(values)
-print(cut)
-"""
-
-
-def test_a_file_cut_while_it_is_mapped_is_named_and_ends_nothing(tmp_path: Path) -> None:
-    """At forty moments of an aggregation. Only what was read before the cut can be without error."""
-    for i in range(3):
-        store(tmp_path / f"{i}", {"w": np.ones(6 * 2**20, np.float32)})
-    command = [sys.executable, "-c", CUT, *(str(tmp_path / f"{i}") for i in range(3))]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
-    assert int(done.stdout) >= 5
-
-
-def test_large_updates_begin_at_different_lines_of_the_cache(tmp_path: Path) -> None:
-    """Or the same coordinates of all clients would be kept at the same place there."""
-    random = np.random.default_rng(0)
-    paths = [store(tmp_path / f"{i}", {"w": random.random(LARGE // 4, np.float32)}) for i in range(6)]
-    small = store(tmp_path / "small", {"w": random.random(100)})
-    begins = []
-    for path in (*paths, small):
-        with StoredUpdate(path) as update:
-            begins.append(update.slots["w"].offset)
-    assert all(begin % LINE == 0 for begin in begins) and begins[-1] < 4096
-    assert len({begin % 4096 for begin in begins[:-1]}) > 3
-    assert max(begins) < 2**16 + 2**14
-    again = store(tmp_path / "again", dict(StoredUpdate(paths[0])))
-    assert again.read_bytes() == paths[0].read_bytes()
-
-
-def test_a_file_in_use_is_in_the_cache(tmp_path: Path) -> None:
-    path = store(tmp_path / "w", {"w": np.ones(10 * CHUNK, np.float32)})
-    with open(path, "rb") as file:
-        assert len(file.read()) == path.stat().st_size
-        assert native.load().cached_share(file.fileno(), path.stat().st_size) == 1.0
-        assert native.load().cached_share(file.fileno(), 0) == 1.0
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 256, 257, 1000])
-def test_checksums_of_chunks_are_those_of_each(size: int) -> None:
-    data = np.random.default_rng(size).bytes(size)
-    for chunk in (1, 8, 24, 64, 100):
-        expected = [native.load().crc32c(data[i : i + chunk]) for i in range(0, size, chunk)]
-        assert native.load().crc32c_chunks(data, chunk) == expected

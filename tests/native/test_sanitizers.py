@@ -51,7 +51,7 @@ def build(compiler: str, folder: Path, variant: str) -> Path:
         return str(output)
 
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compile_one, [*(CSRC / f"{unit}.cpp" for unit in UNITS), HERE / "kernels_test.cpp"]))
+        objects = list(pool.map(compile_one, [*(CSRC / f"{unit}.cpp" for unit in UNITS), *HERE.glob("*_test.cpp")]))
     program = folder / "kernels_test"
     subprocess.run([compiler, *flags, "-pthread", *objects, "-o", str(program)], check=True)
     return program
