@@ -79,9 +79,10 @@ start = time.perf_counter()
 trimmed_mean(StoredUpdates(updates), trim=1)
 took = time.perf_counter() - start
 assert all(update.way is stored.Way.MAPPED for update in updates)
-cut = 0
-for turn in range(40):
-    cutter = threading.Timer(turn / 40 * took, os.truncate, (paths[1], size // 3))
+cut = turn = 0
+while turn < 40 or (cut < 5 and turn < 2000):  # a busy machine may come too late many times
+    cutter = threading.Timer(turn % 40 / 40 * took, os.truncate, (paths[1], size // 3))
+    turn += 1
     cutter.start()
     try:
         trimmed_mean(StoredUpdates(updates), trim=1)
@@ -96,7 +97,7 @@ print(cut)
 
 
 def test_a_file_cut_while_it_is_mapped_is_named_and_ends_nothing(tmp_path: Path) -> None:
-    """At forty moments of an aggregation. Only what was read before the cut can be without error."""
+    """At forty moments of an aggregation at least. Only what was read before the cut can be without error."""
     for i in range(3):
         store(tmp_path / f"{i}", {"w": np.ones(6 * 2**20, np.float32)})
     command = [sys.executable, "-c", CUT, *(str(tmp_path / f"{i}") for i in range(3))]
