@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -73,12 +74,23 @@ class SQLiteLedger(Ledger):
 
     def _prepare(self, minor: int | None) -> None:
         if self._is_empty():
-            _set(self._db, "journal_mode", "wal", "wal")
+            self._use_write_ahead_log()
             self._create(minor)
         self._check_format()
-        _set(self._db, "journal_mode", "wal", "wal")
+        self._use_write_ahead_log()
         _set(self._db, "synchronous", "full", 2)
         _set(self._db, "foreign_keys", "on", 1)
+
+    def _use_write_ahead_log(self) -> None:
+        """SQLite waits for other writers everywhere but here: of two that open a new file at once, one would fail."""
+        give_up = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return _set(self._db, "journal_mode", "wal", "wal")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > give_up:
+                    raise
+            time.sleep(0.01)
 
     def _is_empty(self) -> bool:
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

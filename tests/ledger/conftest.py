@@ -208,7 +208,9 @@ class Writer:
 
     def append(self, target: str | Path, run: str, first: int, last: int) -> list[Ack]:
         """All rounds from first up to last are acknowledged."""
-        process = self.start(target, run, first, last)
+        return self.finish(self.start(target, run, first, last))
+
+    def finish(self, process: subprocess.Popen[bytes]) -> list[Ack]:
         output, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors.decode() + output.decode()
         return self.acknowledged(output)

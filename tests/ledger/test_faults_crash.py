@@ -142,10 +142,31 @@ def test_a_flip_in_a_log_that_was_partly_folded_in_is_a_prefix_or_found(tmp_path
         copy.unlink()
 
 
+def test_writers_that_make_the_ledger_at_the_same_moment_all_get_it(tmp_path):
+    """Many times two processes that leave a barrier together: the moment in which they meet is short."""
+    program = (
+        "import multiprocessing, sys\n"
+        "from fedincentive import ledger\n"
+        "def openers(barrier, paths):\n"
+        "    for path in paths:\n"
+        "        barrier.wait(60)\n"
+        "        ledger.open(path).close()\n"
+        "context = multiprocessing.get_context('fork')\n"  # threads would be held apart by Python's own lock
+        "barrier = context.Barrier(2)\n"
+        "both = [context.Process(target=openers, args=(barrier, sys.argv[1:])) for _ in range(2)]\n"
+        "for process in both: process.start()\n"
+        "for process in both: process.join()\n"
+        "sys.exit(any(process.exitcode for process in both))\n"
+    )
+    paths = [str(tmp_path / f"{number}.db") for number in range(100)]
+    done = subprocess.run([sys.executable, "-c", program, *paths], capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_four_writers_make_one_chain(target, writer):
     """They also race to make the ledger: none of them finds it there."""
     processes = {run: writer.start(target, run, 0, 40) for run in ("a", "b", "c", "d")}
-    runs = {run: writer.acknowledged(process.communicate(timeout=240)[0]) for run, process in processes.items()}
+    runs = {run: writer.finish(process) for run, process in processes.items()}
     assert all(len(acks) == 40 for acks in runs.values())
     writer.check(target, runs)
     with ledger.read(target) as book:
@@ -155,7 +176,7 @@ def test_four_writers_make_one_chain(target, writer):
 def test_writers_of_the_same_run_agree(target, writer):
     """Two centers that both believe to be the one: each round is written once, both get the same receipt."""
     processes = [writer.start(target, "run", 0, 40) for _ in range(2)]
-    first, second = (writer.acknowledged(process.communicate(timeout=240)[0]) for process in processes)
+    first, second = map(writer.finish, processes)
     assert first == second
     assert [seq for _, seq, _ in first] == list(range(1, 41))
     writer.check(target, {"run": first})
