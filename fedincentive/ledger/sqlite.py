@@ -109,6 +109,8 @@ class SQLiteLedger(Ledger):
             self._db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _check_format(self) -> None:
+        if self._is_empty():
+            raise LedgerError(f"There is no ledger at {self.address} yet: the file is empty.")
         if _get(self._db, "application_id") != APPLICATION:
             raise LedgerError(f"{self.address} is a database of another program, not a ledger; choose another path.")
         version = _get(self._db, "user_version")
