@@ -43,54 +43,32 @@ uint32_t crc32c_portable(const unsigned char* bytes, size_t size) {
 }
 
 #if defined(__x86_64__)
-// The instruction takes three cycles and one can start in each, so four parts go at once and are put together after.
-constexpr size_t kPart = 2048;
+// Two units of the processor can do the work, one by its CRC instruction and one by products of polynomials: each block
+// is halved between them. The instruction takes three cycles and one can start in each, so it works on four parts.
+constexpr size_t kHalf = 8192;
+constexpr size_t kPart = kHalf / 4;
+constexpr size_t kFold = 128;        // bytes of the first half taken in a step
+constexpr size_t kWalk = kFold / 4;  // bytes of each part of the second half
 
 // What a remainder becomes when kPart zero bytes follow: a linear map, byte by byte of it.
-using Shift = std::array<std::array<uint32_t, 256>, 4>;
-Shift make_shift(const Tables& tables) {
-  Shift shift{};
-  for (uint32_t place = 0; place < 4; ++place) {
-    for (uint32_t bit = 0; bit < 8; ++bit) {
-      uint32_t value = 1u << (8 * place + bit);
-      for (size_t i = 0; i < kPart; ++i) value = (value >> 8) ^ tables[0][value & 0xff];
-      for (uint32_t byte = 0; byte < 256; ++byte)
-        if (byte >> bit & 1) shift[place][byte] ^= value;
-    }
-  }
-  return shift;
-}
+struct Shift {
+  std::array<std::array<uint32_t, 256>, 4> of{};
 
-__attribute__((target("sse4.2"))) uint32_t go_on(uint64_t value, const unsigned char* bytes, size_t size) {
-  for (; size >= 8; bytes += 8, size -= 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes, 8);
-    value = _mm_crc32_u64(value, word);
-  }
-  uint32_t rest = static_cast<uint32_t>(value);
-  for (; size > 0; ++bytes, --size) rest = _mm_crc32_u8(rest, *bytes);
-  return ~rest;
-}
-
-__attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* bytes, size_t size) {
-  static const Shift shift = make_shift(make_tables());
-  uint64_t value = 0xffffffff;
-  for (; size >= 4 * kPart; bytes += 4 * kPart, size -= 4 * kPart) {
-    uint64_t values[4] = {value, 0, 0, 0};
-    for (size_t at = 0; at < kPart; at += 8) {
-      for (size_t part = 0; part < 4; ++part) {
-        uint64_t word;
-        std::memcpy(&word, bytes + part * kPart + at, 8);
-        values[part] = _mm_crc32_u64(values[part], word);
+  explicit Shift(const Tables& tables) {
+    for (uint32_t place = 0; place < 4; ++place) {
+      for (uint32_t bit = 0; bit < 8; ++bit) {
+        uint32_t value = 1u << (8 * place + bit);
+        for (size_t i = 0; i < kPart; ++i) value = (value >> 8) ^ tables[0][value & 0xff];
+        for (uint32_t byte = 0; byte < 256; ++byte)
+          if (byte >> bit & 1) of[place][byte] ^= value;
       }
     }
-    value = values[0];
-    for (size_t part = 1; part < 4; ++part)
-      value = values[part] ^ shift[0][value & 0xff] ^ shift[1][value >> 8 & 0xff] ^ shift[2][value >> 16 & 0xff] ^
-              shift[3][value >> 24];
   }
-  return go_on(value, bytes, size);
-}
+
+  uint64_t operator()(uint64_t value) const {
+    return of[0][value & 0xff] ^ of[1][value >> 8 & 0xff] ^ of[2][value >> 16 & 0xff] ^ of[3][value >> 24];
+  }
+};
 
 // x^exponent modulo the polynomial, its coefficients from the highest bit of 64 down, as the bytes have theirs.
 uint64_t power(int exponent) {
@@ -99,48 +77,61 @@ uint64_t power(int exponent) {
   return static_cast<uint64_t>(value) << 32;
 }
 
-}  // namespace
-
-namespace avx512 {
-namespace {
-
-// Sixteen blocks of 128 bits go at once: each is multiplied by what it is worth 256 bytes further on and added to the
-// block there, so that 256 bytes are left with the remainder of all. (A carry-less product of reflected numbers is one
-// power of x too high: hence the exponents.)
-__attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t crc32c_folded(const unsigned char* bytes, size_t size) {
-  constexpr int bits = 8 * 256;
-  static const uint64_t ahead[2] = {power(bits + 63), power(bits - 1)};
-  if (size < 256) return crc32c_sse42(bytes, size);
-  const __m512i factors = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(ahead)));
-  __m512i blocks[4];
-  for (int i = 0; i < 4; ++i) blocks[i] = _mm512_loadu_si512(bytes + 64 * i);
-  const uint32_t start[16] = {0xffffffff};
-  blocks[0] = _mm512_xor_si512(blocks[0], _mm512_loadu_si512(start));
-  for (bytes += 256, size -= 256; size >= 256; bytes += 256, size -= 256) {
-    for (int i = 0; i < 4; ++i) {
-      const __m512i first = _mm512_clmulepi64_epi128(blocks[i], factors, 0x00);
-      const __m512i second = _mm512_clmulepi64_epi128(blocks[i], factors, 0x11);
-      blocks[i] = _mm512_ternarylogic_epi64(first, second, _mm512_loadu_si512(bytes + 64 * i), 0x96);  // their sum
-    }
-  }
-  uint64_t words[32], value = 0;
-  std::memcpy(words, blocks, sizeof words);
-  for (const uint64_t word : words) value = _mm_crc32_u64(value, word);
-  return go_on(value, bytes, size);
+__attribute__((target("sse4.2"))) inline uint64_t with_word(uint64_t value, const unsigned char* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, 8);
+  return _mm_crc32_u64(value, word);
 }
 
-}  // namespace
-}  // namespace avx512
-#else
-}  // namespace
+__attribute__((target("sse4.2"))) inline void walk(uint64_t (&values)[4], const unsigned char* bytes) {
+  for (size_t at = 0; at < kWalk; at += 8)
+    for (size_t part = 0; part < 4; ++part) values[part] = with_word(values[part], bytes + part * kPart + at);
+}
+
+inline __m128i load(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+
+// Eight blocks of 128 bits are folded at once: each is multiplied by what it is worth 128 bytes further on and added to
+// the block there, so that 128 bytes are left with the remainder of all. (A carry-less product of reflected numbers is
+// one power of x too high: hence the exponents.)
+__attribute__((target("sse4.2,pclmul"))) uint32_t crc32c_halved(const unsigned char* bytes, size_t size) {
+  static const Shift shift(make_tables());
+  static const uint64_t ahead[2] = {power(8 * kFold + 63), power(8 * kFold - 1)};
+  const __m128i factors = load(ahead);
+  uint64_t value = 0xffffffff;
+  for (; size >= 2 * kHalf; bytes += 2 * kHalf, size -= 2 * kHalf) {
+    const unsigned char* second = bytes + kHalf;
+    uint64_t parts[4] = {};
+    __m128i blocks[8];
+    for (int i = 0; i < 8; ++i) blocks[i] = load(bytes + 16 * i);
+    blocks[0] = _mm_xor_si128(blocks[0], _mm_cvtsi64_si128(static_cast<int64_t>(value)));
+    walk(parts, second);
+    for (size_t step = 1; step < kHalf / kFold; ++step) {
+      for (int i = 0; i < 8; ++i) {
+        const __m128i low = _mm_clmulepi64_si128(blocks[i], factors, 0x00);
+        const __m128i high = _mm_clmulepi64_si128(blocks[i], factors, 0x11);
+        blocks[i] = _mm_xor_si128(_mm_xor_si128(low, high), load(bytes + step * kFold + 16 * i));
+      }
+      walk(parts, second + step * kWalk);
+    }
+    unsigned char left[kFold];
+    std::memcpy(left, blocks, kFold);
+    value = 0;
+    for (size_t at = 0; at < kFold; at += 8) value = with_word(value, left + at);
+    for (const uint64_t part : parts) value = shift(value) ^ part;
+  }
+  for (; size >= 8; bytes += 8, size -= 8) value = with_word(value, bytes);
+  uint32_t rest = static_cast<uint32_t>(value);
+  for (; size > 0; ++bytes, --size) rest = _mm_crc32_u8(rest, *bytes);
+  return ~rest;
+}
 #endif
+
+}  // namespace
 
 std::vector<Crc32c> crc32c_ways() {
   std::vector<Crc32c> ways{crc32c_portable};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) ways.push_back(crc32c_sse42);
-  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
-    ways.push_back(avx512::crc32c_folded);
+  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) ways.push_back(crc32c_halved);
 #endif
   return ways;
 }

@@ -25,14 +25,14 @@ def crc32c_by_definition(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
-@pytest.mark.parametrize("size", [0, 7, 255, 256, 257, 511, 512, 1000, 8191, 8192, 8193, 3 * 8192 + 2048 + 5])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 1000, 2**14 - 1, 2**14, 2**14 + 1, 3 * 2**14 + 2048 + 5])
 def test_every_way_to_the_checksum_leads_there(size: int) -> None:
-    """Tables, the processor's instruction in four parts, products of polynomials: whatever this machine has."""
+    """Tables, and the processor's own instructions where it has them; 16 KB are halved between two of its units."""
     data = np.random.default_rng(size).bytes(size)
     found = native.load().crc32c_every_way(data)
     assert set(found) == {crc32c_by_definition(data)} == {native.load().crc32c(data)}
     flags = set(Path("/proc/cpuinfo").read_text().split())
-    assert len(found) == 1 + ("sse4_2" in flags) + ({"sse4_2", "avx512f", "vpclmulqdq"} <= flags)
+    assert len(found) == 1 + ({"sse4_2", "pclmulqdq"} <= flags)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 256, 257, 1000])
