@@ -7,8 +7,9 @@ from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
 from .distance_based import geometric_median, krum, multi_krum
 from .finite import all_finite
 from .rules import rule
-from .stored import StoredUpdate, store
+from .stored import StoredUpdate
 from .tiles import StoredUpdates
+from .writing import store
 
 __all__ = [
     "StoredUpdate",

@@ -151,7 +151,7 @@ def settle(
         if found.not_finite == 0 or nan_policy == "propagate":
             break
         if nan_policy == "raise" or len(guilty) == n:
-            raise AggregationError(not_finite_message(found.not_finite, guilty, count))
+            raise AggregationError(not_finite_message(found.not_finite, [batch.whose(i) for i in guilty], count))
         present = [i for i in present if i not in set(guilty)]
     if found.weightless and nan_policy != "propagate":
         raise AggregationError(
@@ -161,15 +161,15 @@ def settle(
     return chosen.assemble(results)
 
 
-def not_finite_message(coordinates: int, clients: list[int], trim: int) -> str:
+def not_finite_message(coordinates: int, clients: list[str], trim: int) -> str:
     where = f"after trimming {trim} per side" if trim else "in the sum"
     return (
         f"{coordinates} coordinates keep a NaN or infinity {where}; it comes from clients {shorten(clients)}. "
-        'Leave these clients out, trim more, or pass nan_policy="drop".'
+        'Leave these clients out, trim more, or have them dropped (nan_policy "drop").'
     )
 
 
-def shorten(clients: Sequence[int], limit: int = 20) -> str:
+def shorten(clients: Sequence[object], limit: int = 20) -> str:
     shown = ", ".join(map(str, clients[:limit]))
     return shown if len(clients) <= limit else f"{shown} and {len(clients) - limit} more"
 

@@ -1,19 +1,21 @@
 """Updates that lie on disk, in the safetensors layout: an 8-byte length, a JSON header, then the raw values.
 
-Files of the `safetensors` library are read as they are. Files that `store` writes are ordinary safetensors files too,
-with a CRC-32C of every chunk in their metadata, checked as values are read: damage is found and named, not averaged.
+Files of the `safetensors` library are read as they are. Those of ours (writing.py) have a CRC-32C of every chunk in
+their metadata, checked as values are read: damage is found and named, not averaged.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import math
 import os
+import stat
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
@@ -23,12 +25,11 @@ import numpy as np
 
 from ..errors import AggregationError
 from . import native
-from .updates import BFLOAT16, NUMPY_CODES, view
+from .updates import BFLOAT16, NUMPY_CODES
 
 CHUNK = 16 * 1024  # bytes of an entry under one checksum: those of dozens of clients fit in a processor's cache
 LARGE = 16 * 2**20  # bytes from which the way a file is read matters
 MOSTLY = 0.8  # the share of a file in the system's cache from which reading it there is faster
-LINE, APART = 64, 1024  # bytes, lines: large updates begin at different lines, or all would compete for the same ones
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
 CHECKSUMS = "fedincentive.crc32c.16k"
 DTYPES = {
@@ -85,10 +86,12 @@ class StoredUpdate(Mapping[str, Any]):
         self.way = Way.COPIED
         self._direct = -1
         try:
-            self._file = os.open(self.path, os.O_RDONLY)
+            self._file = open_file(self.path, os.O_RDONLY | os.O_NONBLOCK)  # or it would wait for a pipe's other end
         except OSError as error:
-            raise AggregationError(f"{self} cannot be opened: {error.strerror}.") from error
+            raise AggregationError(f"{self} cannot be opened: {reason(error)}.") from error
         try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise AggregationError(f"{self} is not a file but a directory, a pipe or a device.")
             self.slots, self.metadata = self._read_header()
         except BaseException:
             self.close()
@@ -96,6 +99,11 @@ class StoredUpdate(Mapping[str, Any]):
 
     def __str__(self) -> str:
         return f"The update file {self.path}" + (f" of client {self.who!r}" if self.who else "")
+
+    @property
+    def label(self) -> str:
+        """The client and its file, for lists of them."""
+        return f"{self.who} ({self.path})" if self.who else str(self.path)
 
     def __getitem__(self, name: str) -> Any:
         slot = self.slots[name]
@@ -157,9 +165,18 @@ class StoredUpdate(Mapping[str, Any]):
                 self.way = Way.MAPPED
             else:
                 with suppress(OSError, AttributeError):  # not every file system can, nor every system
-                    self._direct = os.open(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_DIRECT)  # the same file
+                    self._direct = open_file(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_DIRECT)  # the same
                     self.way = Way.DIRECT
         return self.way
+
+    def check_apart(self, out: str | Path) -> None:
+        """A result must not replace it, nor be taken for an update when the same command is given again."""
+        try:
+            same = os.path.samestat(os.stat(out), os.fstat(self._file))
+        except OSError:
+            return  # nothing is there
+        if same:
+            raise AggregationError(f"{self} is also where the result should go: write that elsewhere.")
 
     def unreadable(self, name: str, error: int) -> AggregationError:
         return AggregationError(f"{self} cannot be read in entry {name!r}: {os.strerror(error)}.")
@@ -175,26 +192,31 @@ class StoredUpdate(Mapping[str, Any]):
         prefix = os.pread(self._file, 8, 0)
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
         if not 2 <= length <= min(MOST_HEADER, total - 8):
-            raise AggregationError(f"{self} is not a safetensors file: its first 8 bytes are not a header's length.")
+            raise AggregationError(
+                f"{self} is not a safetensors file: its first 8 bytes are not a header's length. Others, such as those "
+                "of torch.save, must be converted with safetensors.torch.save_file."
+            )
         try:
             header = json.loads(os.pread(self._file, length, 8))
-            metadata = dict(header.pop("__metadata__", {}))
+            metadata = dict(header.pop("__metadata__", None) or {})
             checksums = json.loads(metadata[CHECKSUMS]) if CHECKSUMS in metadata else None
             slots = {
-                name: self._slot(8 + length, entry, None if checksums is None else checksums[name])
+                name: self._slot(name, 8 + length, entry, None if checksums is None else checksums[name])
                 for name, entry in header.items()
             }
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            needed = end_of(8 + length, slots)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise AggregationError(f"{self} is not a safetensors file: its header cannot be read ({error}).") from error
-        needed = max((slot.offset + slot.nbytes for slot in slots.values()), default=8 + length)
         if needed != total:
             raise AggregationError(
                 f"{self} has {total} bytes, its header describes {needed}: it is truncated or damaged."
             )
         return slots, metadata
 
-    @staticmethod
-    def _slot(base: int, entry: Mapping[str, Any], checksums: Any) -> Slot:
+    def _slot(self, name: str, base: int, entry: Mapping[str, Any], checksums: Any) -> Slot:
+        if entry["dtype"] not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise AggregationError(f"{self} has entry {name!r} as {entry['dtype']!r}: convert it to one of {known}.")
         begin, end = map(int, entry["data_offsets"])
         sums = None if checksums is None else np.frombuffer(base64.b64decode(checksums, validate=True), "<u4")
         slot = Slot(entry["dtype"], tuple(map(int, entry["shape"])), base + begin, sums)
@@ -205,142 +227,45 @@ class StoredUpdate(Mapping[str, Any]):
         return slot
 
 
-def store(
-    path: str | Path,
-    update: Mapping[str, Any],
-    metadata: Mapping[str, str] | None = None,
-    *,
-    durable: bool = False,
-    over: Path | None = None,
-) -> Path:
-    """Write an update's arrays or CPU tensors to a safetensors file with checksums; complete or not at all.
+def end_of(base: int, slots: Mapping[str, Slot]) -> int:
+    """Where the last entry ends; each must begin where the one before it does, as the safetensors library demands."""
+    position = base
+    for name, slot in sorted(slots.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
+        if slot.offset != position:
+            raise ValueError(f"entry {name!r} begins at {slot.offset - base} instead of {position - base}")
+        position += slot.nbytes
+    return position
 
-    The file appears under its name only when it is whole. Only if it is to be `durable` is it forced to the disk:
-    otherwise a power cut may lose it. `over` is a file that is not needed any more and may be overwritten, which is
-    faster than a new one.
 
-    >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = store(f"{folder}/update.safetensors", {"w": np.float32([1, 2])})
-    ...     with StoredUpdate(path) as kept:
-    ...         print(kept["w"])
-    [1. 2.]
-    """
-    views = {name: flat(name, array) for name, array in update.items()}
-    sums = {name: checksums(values) for name, (_, _, values) in views.items()}
-    extra = {**(metadata or {}), CHECKSUMS: json.dumps(sums, separators=(",", ":"))}
-    layout = {name: (tag, shape) for name, (tag, shape, _) in views.items()}
-    writer = Writer(path, layout, extra, over)
+def open_file(path: str | Path, flags: int) -> int:
+    """A descriptor; where this process has no more of them it asks for twice as many."""
     try:
-        for name, (_, _, values) in views.items():
-            writer.write(name, 0, values)
-        return writer.commit(durable)
-    finally:
-        writer.discard()
+        return os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno != errno.EMFILE or not more_files():
+            raise
+    return open_file(path, flags)
 
 
-def checksums(values: np.ndarray) -> str:
-    """The CRC-32C of every chunk: 32-bit little-endian numbers in base64."""
-    return base64.b64encode(np.array(native.load().crc32c_chunks(values, CHUNK), "<u4").tobytes()).decode()
+def more_files() -> bool:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * soft if hard == resource.RLIM_INFINITY else min(2 * soft, hard)
+    if wanted == soft:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return True
 
 
-class Writer:
-    """A safetensors file of a known layout, filled piece by piece; it appears under its name when it is committed."""
-
-    def __init__(
-        self,
-        path: str | Path,
-        layout: Mapping[str, tuple[str, tuple[int, ...]]],
-        metadata: Mapping[str, str],
-        over: Path | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        self._offsets: dict[str, int] = {}
-        header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-        position = 0
-        for name, (tag, shape) in layout.items():
-            end = position + math.prod(shape) * np.dtype(DTYPES[tag]).itemsize
-            header[name] = {"dtype": tag, "shape": list(shape), "data_offsets": [position, end]}
-            self._offsets[name], position = position, end
-        text = json.dumps(header, separators=(",", ":")).encode()
-        self._base = -(-(8 + len(text)) // LINE) * LINE
-        if position >= LARGE:
-            self._base += native.load().crc32c(text) % APART * LINE
-        text += b" " * (self._base - 8 - len(text))
-        with self._explained():
-            if over is not None and over.exists():
-                os.replace(over, self._partial)
-            self._file = os.open(self._partial, os.O_WRONLY | os.O_CREAT, 0o666)
-        with self._explained():
-            self._put(struct.pack("<Q", len(text)) + text, 0)
-            os.truncate(self._file, self._base + position)
-
-    def write(self, name: str, start: int, values: np.ndarray) -> None:
-        """The entry's values from coordinate `start` on."""
-        with self._explained():
-            self._put(values.data.cast("B"), self._base + self._offsets[name] + start * values.itemsize)
-
-    def where(self, name: str) -> tuple[int, int, int]:
-        """No address, the file, and where the entry begins: for `native.reduce_files`."""
-        return 0, self._file, self._base + self._offsets[name]
-
-    def refuse(self, error: int) -> None:
-        """Say why values could not be written, and leave nothing behind; it always raises."""
-        with self._explained():
-            raise OSError(error, os.strerror(error))
-
-    def commit(self, durable: bool = False) -> Path:
-        with self._explained():
-            if durable:
-                os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
-            os.replace(self._partial, self.path)
-            if durable:
-                sync_directory(self.path.parent)
-        return self.path
-
-    def discard(self) -> None:
-        """Leave nothing behind; after a commit this does nothing."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-            self._partial.unlink(missing_ok=True)
-
-    def _put(self, data: bytes | memoryview, offset: int) -> None:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(self._file, memoryview(data)[done:], offset + done)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if hasattr(self, "_file"):
-                self.discard()
-            raise AggregationError(
-                f"{self.path} cannot be written: {error.strerror}. Nothing was left there."
-            ) from error
-
-
-def sync_directory(path: Path) -> None:
-    """Force the names in a directory to the disk."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def flat(name: str, array: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
-    """Tag, shape, and the values one after the other; no copy where they lie so already."""
-    values, code, _ = view(name, 0, array)
-    tag = "BF16" if code == BFLOAT16 else TAGS.get(values.dtype)
-    if tag is None:
-        raise AggregationError(f"Entry {name!r} has dtype {values.dtype}, which a safetensors file cannot hold.")
-    return tag, values.shape, np.ascontiguousarray(values).reshape(-1)
+def reason(error: OSError) -> str:
+    """Why, and what helps where the system's own words do not say it."""
+    remedies = {
+        errno.EMFILE: "; allow this process more (ulimit -n)",
+        errno.ENOSPC: "; make room",
+        errno.EDQUOT: "; make room",
+    }
+    return f"{error.strerror}{remedies.get(error.errno or 0, '')}"
 
 
 def as_bfloat16(values: np.ndarray, who: str) -> Any:

@@ -17,8 +17,9 @@ import numpy as np
 
 from ..errors import AggregationError
 from . import kernel, native
-from .stored import CHUNK, Slot, StoredUpdate, Way, Writer, as_bfloat16, flat
+from .stored import CHECKSUMS, CHUNK, Slot, StoredUpdate, Way, as_bfloat16
 from .updates import Batch, read
+from .writing import Writer, flat
 
 MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
 SHORT, LONG = 4 * CHUNK, 16 * CHUNK  # most bytes of a client at a time; copies should stay in the cache
@@ -43,8 +44,9 @@ def gather(updates: Iterable[Any]) -> Batch | StoredBatch:
 class StoredUpdates:
     """Updates on disk (paths or StoredUpdates), possibly mixed with some in memory, for the coordinate-wise rules.
 
-    `out` sends the result to a safetensors file instead of memory; `memory` bounds the bytes held of them; `progress`
-    is told the bytes read so far and in all.
+    The result is a dict of NumPy arrays (bfloat16: torch tensors), or goes to the safetensors file `out`, with what all
+    files say alike in their metadata. `memory` bounds the bytes held; `progress` is told the bytes read so far and in
+    all. Afterwards `dropped` has the positions of clients that nan_policy="drop" left out.
 
     >>> import tempfile, numpy as np, fedincentive
     >>> from fedincentive.aggregation import store, StoredUpdates
@@ -63,6 +65,7 @@ class StoredUpdates:
         progress: Progress | None = None,
     ) -> None:
         self.updates, self.out, self.memory, self.progress = list(updates), out, memory, progress
+        self.dropped: list[int] = []
 
     def batch(self) -> StoredBatch:
         if not self.updates:
@@ -74,6 +77,8 @@ class StoredUpdates:
                 if sources[-1] is not item:
                     opened.callback(sources[-1].close)
                 check_layout(index, sources[-1], sources[0].slots)
+                if self.out is not None:
+                    sources[-1].check_apart(self.out)
             return StoredBatch(sources, self, opened.pop_all())
 
 
@@ -81,6 +86,7 @@ class StoredUpdates:
 class InMemory:
     """An update in memory, read like a stored one."""
 
+    index: int
     slots: dict[str, Slot]
     values: dict[str, np.ndarray]
 
@@ -92,7 +98,14 @@ class InMemory:
         return self.values[name].__array_interface__["data"][0], -1, -1, False, 0, 0
 
     def __str__(self) -> str:
-        return "The update in memory"
+        return f"The update in memory of client {self.index}"
+
+    @property
+    def label(self) -> str:
+        return str(self.index)
+
+    def check_apart(self, out: str | Path) -> None:
+        """No file can replace it."""
 
     def close(self) -> None:
         """Nothing to release: the arrays are the callers'."""
@@ -112,21 +125,21 @@ def source(index: int, item: Any) -> Source:
         raise AggregationError(
             f"Client {index}'s update is a {type(item).__name__}; beside files only mappings from name to array fit."
         )
-    parts = {name: flat(name, array) for name, array in item.items()}
+    parts = {name: flat(name, array, index) for name, array in item.items()}
     views = {name: values.view(np.uint16) if tag == "BF16" else values for name, (tag, _, values) in parts.items()}
-    return InMemory({name: Slot(tag, shape, 0) for name, (tag, shape, _) in parts.items()}, views)
+    return InMemory(index, {name: Slot(tag, shape, 0) for name, (tag, shape, _) in parts.items()}, views)
 
 
 def check_layout(index: int, other: Source, first: Mapping[str, Slot]) -> None:
     missing = [name for name in first if name not in other.slots]
     extra = [name for name in other.slots if name not in first]
     if missing or extra:
-        raise AggregationError(f"{other} (client {index}) lacks {missing} and has {extra}, compared with client 0.")
+        raise AggregationError(f"{other} lacks {missing} and has {extra}, compared with client 0.")
     for name, slot in first.items():
         found = other.slots[name]
         if (found.tag, found.shape) != (slot.tag, slot.shape):
             raise AggregationError(
-                f"{other} (client {index}) has {name!r} as {found.tag} {list(found.shape)}, but client 0's is "
+                f"{other} has {name!r} as {found.tag} {list(found.shape)}, but client 0's is "
                 f"{slot.tag} {list(slot.shape)}."
             )
 
@@ -163,8 +176,10 @@ class InMemoryResult:
 class StoredBatch:
     """The clients of one aggregation; it stands where a Batch of arrays in memory would."""
 
-    def __init__(self, sources: Sequence[Source], request: StoredUpdates, cleanup: ExitStack) -> None:
-        self.sources, self.request, self._cleanup = list(sources), request, cleanup
+    def __init__(
+        self, sources: Sequence[Source], request: StoredUpdates, cleanup: ExitStack, dropped: Sequence[int] = ()
+    ) -> None:
+        self.sources, self.request, self._cleanup, self._dropped = list(sources), request, cleanup, list(dropped)
         self.clients = len(self.sources)
         self.slots = self.sources[0].slots
 
@@ -176,7 +191,12 @@ class StoredBatch:
         self._cleanup.close()
 
     def select(self, clients: Sequence[int]) -> StoredBatch:
-        return StoredBatch([self.sources[i] for i in clients], self.request, self._cleanup)
+        dropped = [i for i in range(self.clients) if i not in clients]
+        return StoredBatch([self.sources[i] for i in clients], self.request, self._cleanup, dropped)
+
+    def whose(self, client: int) -> str:
+        """How errors call a client."""
+        return self.sources[client].label
 
     def reduce(
         self, *, trim: int = 0, weights: np.ndarray | None = None, divisor: float = 0.0, threads: int | None = None
@@ -204,14 +224,24 @@ class StoredBatch:
 
     def assemble(self, output: Any) -> Any:
         """Accept a result: a mapping of arrays, or the path it was written to."""
-        return output.commit()
+        result = output.commit()
+        self.request.dropped = self._dropped
+        return result
 
     def _output(self) -> Writer | InMemoryResult:
         if self.request.out is None:
             return InMemoryResult(self.slots)
-        writer = Writer(self.request.out, {name: (slot.tag, slot.shape) for name, slot in self.slots.items()}, {})
+        layout = {name: (slot.tag, slot.shape) for name, slot in self.slots.items()}
+        writer = Writer(self.request.out, layout, self._metadata())
         self._cleanup.callback(writer.discard)
         return writer
+
+    def _metadata(self) -> dict[str, str]:
+        """What all files say alike; programs that load models rely on "format", for one."""
+        first, *others = [item.metadata for item in self.sources if isinstance(item, StoredUpdate)] or [{}]
+        alike = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+        alike.pop(CHECKSUMS, None)
+        return alike
 
     def _workers(self, threads: int) -> tuple[int, int]:
         """How many threads, and how many bytes of a client each has at a time: whole chunks, within the memory.

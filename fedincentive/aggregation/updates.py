@@ -66,6 +66,10 @@ class Batch:
         ]
         return Batch(len(clients), chosen, self.container)
 
+    def whose(self, client: int) -> str:
+        """How errors call a client."""
+        return str(client)
+
     def assemble(self, results: Iterable[Any]) -> Any:
         """The aggregated update: `results` are the floating entries in order; integer entries take the maximum."""
         values = iter(results)
@@ -128,7 +132,7 @@ def refuse(name: str | None, index: int, what: str, got: Any, expected: Any) -> 
     raise AggregationError(f"{whose(name, index)} {what} {got}, but client 0's {what} {expected}.")
 
 
-def view(name: str | None, index: int, item: Any) -> tuple[np.ndarray, int | None, type]:
+def view(name: str | None, index: int | None, item: Any) -> tuple[np.ndarray, int | None, type]:
     """A NumPy view of an array or tensor, its dtype code, and its kind."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(item, torch.Tensor):
@@ -147,8 +151,9 @@ def view(name: str | None, index: int, item: Any) -> tuple[np.ndarray, int | Non
     )
 
 
-def whose(name: str | None, index: int) -> str:
-    return f"Client {index}'s " + ("update" if name is None else f"entry {name!r}")
+def whose(name: str | None, index: int | None) -> str:
+    what = "update" if name is None else f"entry {name!r}"
+    return f"The {what}" if index is None else f"Client {index}'s {what}"
 
 
 @cache
@@ -160,7 +165,7 @@ def code_of_tensor(tensor: Any) -> int | None:
     return code_of_dtype(tensor.dtype)
 
 
-def view_tensor(torch: Any, name: str | None, index: int, tensor: Any) -> Any:
+def view_tensor(torch: Any, name: str | None, index: int | None, tensor: Any) -> Any:
     """Shares the tensor's memory: no gradient history, no copy. A CUDA tensor stays one: its values stay there."""
     if not (tensor.is_cpu or tensor.is_cuda):
         raise AggregationError(
@@ -179,6 +184,8 @@ def view_tensor(torch: Any, name: str | None, index: int, tensor: Any) -> Any:
         )
     if tensor.requires_grad:
         tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     if tensor.is_cuda:
         return tensor
     return tensor.view(torch.int16).numpy() if code == BFLOAT16 else tensor.numpy()

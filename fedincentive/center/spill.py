@@ -6,6 +6,7 @@ to the disk: a machine that loses power loses an open round, which is asked agai
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -18,6 +19,7 @@ from ..mechanisms import Answer, Mechanism
 from ..messages import Update
 from .closing import TILED
 
+PREFIX = "spill-"
 SHARE = 0.5  # of the memory that is free when the run opens; beyond it `spill: auto` goes to disk
 
 
@@ -32,10 +34,12 @@ class Spill:
         )
         self._kept: list[StoredUpdate] = []
         if self.active:
-            self.folder = Path(tempfile.mkdtemp(prefix="fedincentive-")) if folder is None else folder / "spill"
-            self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-            shutil.rmtree(self.folder, ignore_errors=True)  # what a killed process left of its open round
-            self.folder.mkdir(parents=True)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for left in folder.glob(f"{PREFIX}*"):  # what a killed process left of its open round
+                    shutil.rmtree(left, ignore_errors=True)
+            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
+            self._remove = weakref.finalize(self, remove, self.folder, os.getpid())
 
     def keep(self, agent: str, answer: Answer) -> Answer:
         """The answer with its update on disk."""
@@ -46,7 +50,7 @@ class Spill:
             self._kept.append(StoredUpdate(store(path, answer.update, {"agent": agent}), agent))
         except AggregationError as error:
             raise RunError(
-                f"The update of agent {agent!r} cannot wait on disk: {error} Make room and resume; the last round "
+                f"The update of agent {agent!r} cannot wait on disk: {error} Resume after that; the last round "
                 "that closed is safe."
             ) from error
         return replace(answer, update=self._kept[-1])
@@ -57,6 +61,12 @@ class Spill:
             update.close()
             update.path.unlink(missing_ok=True)
         self._kept.clear()
+
+
+def remove(folder: Path, process: int) -> None:
+    """Not when a forked child ends: its parent still needs the updates."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def free_memory() -> int:

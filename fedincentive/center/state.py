@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..aggregation import StoredUpdate, store
-from ..aggregation.stored import sync_directory
+from ..aggregation.writing import PARTIAL, sync_directory
 from ..errors import AggregationError, RunError
 from ..mechanisms import Run, Settings
 
@@ -44,7 +44,7 @@ def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays)
         try:
             store(directory / model, flat, durable=True, over=directory / SPARE)
         except AggregationError as error:
-            raise RunError(f"{error} Make room and resume; the last round that closed is safe.") from error
+            raise RunError(f"{error} Resume after that; the last round that closed is safe.") from error
     write_json(directory / STATE, {**values, "model": model})
     if new:
         for old in directory.glob("model-*"):
@@ -54,7 +54,8 @@ def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays)
 
 def tidy(directory: Path) -> None:
     """The run is over: no further model comes."""
-    (directory / SPARE).unlink(missing_ok=True)
+    for left in (directory / SPARE, *directory.glob(PARTIAL)):
+        left.unlink(missing_ok=True)
 
 
 def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:

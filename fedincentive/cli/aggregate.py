@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -42,6 +43,8 @@ def aggregate(
 
     options: dict[str, object] = {"nan_policy": nan_policy, "threads": threads}
     if name == "trimmed-mean":
+        if (trim is None) == (alpha is None):
+            raise click.UsageError("--rule trimmed-mean needs either --trim or --alpha.")
         options |= {"trim": trim, "alpha": alpha}
     elif trim is not None or alpha is not None:
         raise click.UsageError(f"--trim and --alpha belong to --rule trimmed-mean, not to {name}.")
@@ -49,14 +52,17 @@ def aggregate(
         if name == "median":
             raise click.UsageError("--weights does not go with --rule median.")
         options["weights"] = _numbers(weights)
-    with tqdm(unit="B", unit_scale=True, desc=name, leave=False) as bar:
+    with tqdm(unit="B", unit_scale=True, desc=name, leave=False, disable=sys.stderr is None) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        rule(name)(StoredUpdates(updates, out=out, memory=memory * 2**20, progress=progress), **options)
-    click.echo(f"{out}: {name} of {len(updates)} updates")
+        request = StoredUpdates(updates, out=out, memory=memory * 2**20, progress=progress)
+        rule(name)(request, **options)
+    click.echo(f"{out}: {name} of {len(updates) - len(request.dropped)} updates")
+    for position in request.dropped:
+        click.echo(f"{updates[position]} was dropped: it has a NaN or infinity.", err=True)
 
 
 def _numbers(text: str) -> list[float]:

@@ -97,6 +97,14 @@ def test_tensors_that_require_grad_and_channels_last():
     assert torch.equal(weighted_mean([torch.nn.Parameter(t) for t in x]), result)
 
 
+def test_tensors_that_only_look_negative():
+    """Torch keeps the sign apart: the imaginary part of a conjugate is such a view."""
+    torch = library("torch")
+    x = [torch.complex(torch.randn(40), torch.randn(40)).conj().imag for _ in range(4)]
+    assert all(t.is_neg() for t in x)
+    assert torch.allclose(weighted_mean(x), torch.stack(x).mean(0), atol=1e-6)
+
+
 def test_results_share_no_memory_with_inputs():
     x = updates("normal", 1, 100)
     result = trimmed_mean(x, 0)

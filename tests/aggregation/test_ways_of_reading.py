@@ -12,7 +12,8 @@ import pytest
 from stored_ones import ones
 
 from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, native, store, stored, trimmed_mean
-from fedincentive.aggregation.stored import CHUNK, LARGE, LINE, Way
+from fedincentive.aggregation.stored import CHUNK, LARGE, Way
+from fedincentive.aggregation.writing import LINE
 from fedincentive.errors import AggregationError
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 
 from fedincentive import engine, game
 from fedincentive.aggregation import StoredUpdate
-from fedincentive.center import spill
+from fedincentive.center import Center, spill
 from fedincentive.errors import AggregationError, RunError
 
 
@@ -24,6 +27,10 @@ def finish(center, agents):
     return engine.play(center, agents)
 
 
+def waiting(center):
+    return center._spill.folder.iterdir()
+
+
 @pytest.mark.parametrize("mechanism", ["fedavg", "2p-upbred", "trim-2p-upbred", "t-upbred"])
 def test_a_spilled_run_is_the_same_run(quadratic, table, tmp_path: Path, mechanism: str) -> None:
     values = {"rounds": 4, "beta": "50", "gamma": 0.5, "alpha": 0.2, "eta": 0.01, "loss_cap": 1e6}
@@ -32,7 +39,7 @@ def test_a_spilled_run_is_the_same_run(quadratic, table, tmp_path: Path, mechani
     assert center._spill.active
     got = finish(center, agents)
     assert got.digest == wanted.digest and got.payments == wanted.payments and got.s == wanted.s
-    assert list((tmp_path / "run" / "spill").iterdir()) == []
+    assert list(waiting(center)) == []
 
 
 def half_a_round(table, quadratic, **options):
@@ -45,7 +52,7 @@ def half_a_round(table, quadratic, **options):
 
 def test_an_accepted_update_is_on_disk_at_once(quadratic, table, tmp_path: Path) -> None:
     center, agents, broadcast = half_a_round(table, quadratic, state=tmp_path / "run")
-    files = sorted((tmp_path / "run" / "spill").iterdir())
+    files = sorted(waiting(center))
     assert len(files) == 3
     with StoredUpdate(files[0]) as kept:
         assert kept.metadata["agent"] == agents[0].name
@@ -57,7 +64,7 @@ def test_damage_while_waiting_is_named(quadratic, table, tmp_path: Path) -> None
     center, agents, broadcast = half_a_round(table, quadratic, state=tmp_path / "run")
     for agent in agents[3:]:
         center.submit(agent.respond(broadcast))
-    path = sorted((tmp_path / "run" / "spill").iterdir())[1]
+    path = sorted(waiting(center))[1]
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -73,19 +80,51 @@ def test_without_a_state_directory_the_files_go_with_the_center(quadratic, table
     assert not folder.exists()
 
 
+def test_a_run_resumed_in_the_same_process_keeps_its_updates(quadratic, table, tmp_path: Path) -> None:
+    center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
+    settings, mechanism = center.settings, center.mechanism
+    center = Center.restore(tmp_path / "run", settings, mechanism)
+    gc.collect()  # the first center goes, and with it only what was its own
+    broadcast = center.broadcast()
+    for agent in agents:
+        center.submit(agent.respond(broadcast))
+    assert len(list(waiting(center))) == len(agents)
+    assert [path.name for path in (tmp_path / "run").glob("spill-*")] == [center._spill.folder.name]
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from fedincentive import mechanisms
+from fedincentive.center.spill import Spill
+settings = mechanisms.Settings.read({"run": "forked", "spill": "always"})
+spill = Spill(mechanisms.get("fedavg", settings), 3, {"w": np.zeros(3)}, Path(sys.argv[1]))
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+assert spill.folder.exists()
+"""
+
+
+def test_a_forked_child_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORKED, tmp_path / "run"], cwd=tmp_path, check=True)
+    assert list((tmp_path / "run").iterdir()) == [], "the process itself does"
+
+
 def test_a_full_disk_leaves_the_last_round_intact(quadratic, table, tmp_path: Path) -> None:
     center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
     saved = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
-        with pytest.raises(RunError, match=f"agent '{agents[3].name}' cannot wait on disk: .* Make room and resume"):
+        with pytest.raises(RunError, match=f"agent '{agents[3].name}' cannot wait on disk: .* Resume after that"):
             center.submit(agents[3].respond(center.broadcast()))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == saved
-    assert len(list((tmp_path / "run" / "spill").iterdir())) == 3
+    assert len(list(waiting(center))) == 3
     assert center.submit(agents[3].respond(center.broadcast()))
 
 
