@@ -71,12 +71,13 @@ class StoredUpdates:
         if not self.updates:
             raise AggregationError("There are no updates to aggregate: give at least one client's.")
         sources: list[Source] = []
+        self.dropped = []
         with ExitStack() as opened:
             for index, item in enumerate(self.updates):
                 sources.append(source(index, item))
                 if sources[-1] is not item:
                     opened.callback(sources[-1].close)
-                check_layout(index, sources[-1], sources[0].slots)
+                check_layout(sources[-1], sources[0].slots)
                 if self.out is not None:
                     sources[-1].check_apart(self.out)
             return StoredBatch(sources, self, opened.pop_all())
@@ -130,7 +131,7 @@ def source(index: int, item: Any) -> Source:
     return InMemory(index, {name: Slot(tag, shape, 0) for name, (tag, shape, _) in parts.items()}, views)
 
 
-def check_layout(index: int, other: Source, first: Mapping[str, Slot]) -> None:
+def check_layout(other: Source, first: Mapping[str, Slot]) -> None:
     missing = [name for name in first if name not in other.slots]
     extra = [name for name in other.slots if name not in first]
     if missing or extra:

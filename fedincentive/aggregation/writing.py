@@ -10,7 +10,7 @@ import secrets
 import stat
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import AggregationError
 from . import native
 from .stored import CHECKSUMS, CHUNK, DTYPES, LARGE, TAGS, open_file, reason
-from .updates import BFLOAT16, view
+from .updates import BFLOAT16, view, whose
 
 LINE, APART = 64, 1024  # bytes, lines: large updates begin at different lines, or all would compete for the same ones
 PARTIAL = ".fedincentive-*.partial"  # a file that is not whole yet, where the system cannot do without a name for it
@@ -140,26 +140,35 @@ class Writer:
 
     def commit(self, durable: bool = False) -> Path:
         with self._explained():
+            if durable:
+                os.fsync(self._file)
             if self._partial is None:
                 unique = self._unique()
                 # the directory is not used, but with one Python lets the system follow the link
                 os.link(f"/proc/self/fd/{self._file}", unique, src_dir_fd=self._file, follow_symlinks=True)
                 self._partial = unique
-            if durable:
-                os.fsync(self._file)
+                if durable:
+                    os.fsync(self._file)  # that it has a name now
             self._close()  # before the file gets its name: some file systems say only now that they failed
             os.replace(self._partial, self._target)
             self._partial = None
-            if durable:
+        if durable:
+            try:
                 sync_directory(self._target.parent)
+            except OSError as error:
+                raise AggregationError(
+                    f"{self.path} was written, but may be lost with the machine's power: {reason(error)}."
+                ) from error
         return self.path
 
     def discard(self) -> None:
         """Leave nothing behind; after a commit this does nothing."""
         if self._file >= 0:
-            self._close()
+            with suppress(OSError):  # what could not be written is not wanted any more
+                self._close()
         if self._partial is not None:
-            self._partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._partial.unlink()
             self._partial = None
 
     def _close(self) -> None:
@@ -196,5 +205,7 @@ def flat(name: str, array: Any, client: int | None = None) -> tuple[str, tuple[i
     values, code, _ = view(name, client, array)
     tag = "BF16" if code == BFLOAT16 else TAGS.get(values.dtype)
     if tag is None:
-        raise AggregationError(f"Entry {name!r} has dtype {values.dtype}, which a safetensors file cannot hold.")
+        raise AggregationError(
+            f"{whose(name, client)} has dtype {values.dtype}, which a safetensors file cannot hold: convert it."
+        )
     return tag, values.shape, np.ascontiguousarray(values).reshape(-1)

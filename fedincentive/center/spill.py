@@ -19,7 +19,7 @@ from ..mechanisms import Answer, Mechanism
 from ..messages import Update
 from .closing import TILED
 
-PREFIX = "spill-"
+PREFIX = "fedincentive-spill-"
 SHARE = 0.5  # of the memory that is free when the run opens; beyond it `spill: auto` goes to disk
 
 
@@ -34,12 +34,8 @@ class Spill:
         )
         self._kept: list[StoredUpdate] = []
         if self.active:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                for left in folder.glob(f"{PREFIX}*"):  # what a killed process left of its open round
-                    shutil.rmtree(left, ignore_errors=True)
-            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
-            self._remove = weakref.finalize(self, remove, self.folder, os.getpid())
+            self.folder = made(folder)
+            weakref.finalize(self, remove, self.folder, os.getpid())
 
     def keep(self, agent: str, answer: Answer) -> Answer:
         """The answer with its update on disk."""
@@ -50,8 +46,8 @@ class Spill:
             self._kept.append(StoredUpdate(store(path, answer.update, {"agent": agent}), agent))
         except AggregationError as error:
             raise RunError(
-                f"The update of agent {agent!r} cannot wait on disk: {error} Resume after that; the last round "
-                "that closed is safe."
+                f"The update of agent {agent!r} cannot wait on disk: {error} Remove the cause and resume; the last "
+                "round that closed is safe."
             ) from error
         return replace(answer, update=self._kept[-1])
 
@@ -61,6 +57,20 @@ class Spill:
             update.close()
             update.path.unlink(missing_ok=True)
         self._kept.clear()
+
+
+def made(parent: Path | None) -> Path:
+    """A folder for one process, without what a killed one left of its open round."""
+    try:
+        if parent is not None:
+            parent.mkdir(parents=True, exist_ok=True)
+            for left in parent.glob(f"{PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    except OSError as error:
+        raise RunError(
+            f"Updates cannot wait in {parent or tempfile.gettempdir()}: {error.strerror}. Choose another state folder."
+        ) from error
 
 
 def remove(folder: Path, process: int) -> None:

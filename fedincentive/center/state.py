@@ -44,7 +44,7 @@ def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays)
         try:
             store(directory / model, flat, durable=True, over=directory / SPARE)
         except AggregationError as error:
-            raise RunError(f"{error} Resume after that; the last round that closed is safe.") from error
+            raise RunError(f"{error} Remove the cause and resume; the last round that closed is safe.") from error
     write_json(directory / STATE, {**values, "model": model})
     if new:
         for old in directory.glob("model-*"):
@@ -54,12 +54,13 @@ def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays)
 
 def tidy(directory: Path) -> None:
     """The run is over: no further model comes."""
-    for left in (directory / SPARE, *directory.glob(PARTIAL)):
-        left.unlink(missing_ok=True)
+    (directory / SPARE).unlink(missing_ok=True)
 
 
 def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """The saved values and arrays; anything wrong is a RunError that names the file."""
+    for left in directory.glob(PARTIAL):  # by a process that was killed
+        left.unlink(missing_ok=True)
     values = read_json(directory / STATE)
     if values is None:
         raise RunError(f"There is no saved run in {directory}: start it without resume.")

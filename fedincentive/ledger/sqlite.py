@@ -88,8 +88,13 @@ class SQLiteLedger(Ledger):
             try:
                 return _set(self._db, "journal_mode", "wal", "wal")
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > give_up:
+                if "locked" not in str(error):
                     raise
+                if time.monotonic() > give_up:
+                    raise LedgerError(
+                        f"{self.address}: another process held it for {BUSY_SECONDS:.0f} s. End that one, or open the "
+                        "ledger again later."
+                    ) from error
             time.sleep(0.01)
 
     def _is_empty(self) -> bool:

@@ -342,18 +342,25 @@ def test_the_command(five, tmp_path: Path) -> None:
 
 MANY = """
 import resource, sys
-from fedincentive.aggregation import median
+from fedincentive.aggregation import StoredUpdate, median
 resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:3])))
-print(median(sys.argv[3:])["w"])
+opened = [StoredUpdate(path) for path in sys.argv[3:]]
+open(opened[0].path).close()
+print(median(opened)["w"])
 """
 
 
 def test_more_files_than_a_process_may_open_at_first(tmp_path: Path) -> None:
     paths = [store(tmp_path / str(i), {"w": np.float32([i])}) for i in range(200)]
-    for hard, words in ((400, "[99.5]"), (64, "Too many open files; allow this process more (ulimit -n).")):
-        command = [sys.executable, "-c", MANY, "32", str(hard), *paths]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert words in done.stdout + done.stderr
+
+    def median_of(count: int, most: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", MANY, "64", str(most), *map(str, paths[:count])]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    for count in (200, *range(50, 63)):  # some of them take all there were at first
+        done = median_of(count, 400)
+        assert done.stdout == f"[{(count - 1) / 2:g}{'' if count % 2 == 0 else '.'}]\n", done.stderr
+    assert "Too many open files; allow this process more (ulimit -n)." in median_of(200, 64).stderr
 
 
 def test_the_command_without_anyone_to_tell(five, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from stored_ones import ones
 
-from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, store, tiles, weighted_mean
+from fedincentive.aggregation import StoredUpdate, StoredUpdates, median, store, tiles, weighted_mean, writing
 from fedincentive.aggregation.stored import CHECKSUMS, CHUNK
 from fedincentive.errors import AggregationError
 
@@ -81,12 +82,21 @@ median(StoredUpdates(sys.argv[2:], out=sys.argv[1], progress=lambda *_: os.kill(
 """
 
 
+def unnamed_files_here(folder: Path) -> bool:
+    try:
+        os.close(os.open(folder, os.O_WRONLY | os.O_TMPFILE))
+    except OSError:
+        return False
+    return True
+
+
 def test_a_killed_process_leaves_nothing_but_the_old_file(tmp_path: Path) -> None:
     paths = ones(tmp_path)
     before = store(tmp_path / "out", {"old": np.float32([7])}).read_bytes()
     done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "out", *paths], cwd=tmp_path, check=False)
     assert done.returncode == -9
-    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2", "out"]
+    left = {path.name for path in tmp_path.iterdir()} - {"0", "1", "2", "out"}
+    assert not left or not unnamed_files_here(tmp_path)
     assert (tmp_path / "out").read_bytes() == before
 
 
@@ -120,6 +130,16 @@ def test_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
         with pytest.raises(AggregationError, match=f"{out} cannot be written: {words}. Nothing was changed there"):
             median(StoredUpdates(ones(tmp_path), out=tmp_path / out))
     assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
+
+
+def test_a_folder_that_cannot_be_forced_to_the_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(writing, "sync_directory", fail)
+    with pytest.raises(AggregationError, match="new was written, but may be lost with the machine's power"):
+        store(tmp_path / "new", {"w": np.float32([1])}, durable=True)
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:

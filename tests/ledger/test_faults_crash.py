@@ -142,24 +142,33 @@ def test_a_flip_in_a_log_that_was_partly_folded_in_is_a_prefix_or_found(tmp_path
         copy.unlink()
 
 
+MEETING = """
+import multiprocessing, sys, time
+from fedincentive import ledger
+
+def meet(me, arrived, paths):
+    for turn, path in enumerate(paths):
+        arrived[me] = turn
+        while arrived[1 - me] < turn:  # not asleep: the moment in which they can meet is short
+            pass
+        try:
+            ledger.open(path).close()
+        except BaseException:
+            arrived[me] = len(paths)  # the other need not wait
+            raise
+
+context = multiprocessing.get_context("fork")  # threads would be held apart by Python's own lock
+arrived = context.RawArray("q", [-1, -1])
+both = [context.Process(target=meet, args=(me, arrived, sys.argv[1:])) for me in (0, 1)]
+for process in both: process.start()
+for process in both: process.join()
+sys.exit(any(process.exitcode for process in both))
+"""
+
+
 def test_writers_that_make_the_ledger_at_the_same_moment_all_get_it(tmp_path):
-    """Many times two processes that leave a barrier together: the moment in which they meet is short."""
-    program = (
-        "import multiprocessing, sys\n"
-        "from fedincentive import ledger\n"
-        "def openers(barrier, paths):\n"
-        "    for path in paths:\n"
-        "        barrier.wait(60)\n"
-        "        ledger.open(path).close()\n"
-        "context = multiprocessing.get_context('fork')\n"  # threads would be held apart by Python's own lock
-        "barrier = context.Barrier(2)\n"
-        "both = [context.Process(target=openers, args=(barrier, sys.argv[1:])) for _ in range(2)]\n"
-        "for process in both: process.start()\n"
-        "for process in both: process.join()\n"
-        "sys.exit(any(process.exitcode for process in both))\n"
-    )
     paths = [str(tmp_path / f"{number}.db") for number in range(100)]
-    done = subprocess.run([sys.executable, "-c", program, *paths], capture_output=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", MEETING, *paths], capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()
 
 

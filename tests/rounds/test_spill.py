@@ -83,13 +83,15 @@ def test_without_a_state_directory_the_files_go_with_the_center(quadratic, table
 def test_a_run_resumed_in_the_same_process_keeps_its_updates(quadratic, table, tmp_path: Path) -> None:
     center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
     settings, mechanism = center.settings, center.mechanism
+    (tmp_path / "run" / ".fedincentive-0123.partial").touch()  # as a process that was killed may leave
     center = Center.restore(tmp_path / "run", settings, mechanism)
     gc.collect()  # the first center goes, and with it only what was its own
     broadcast = center.broadcast()
     for agent in agents:
         center.submit(agent.respond(broadcast))
     assert len(list(waiting(center))) == len(agents)
-    assert [path.name for path in (tmp_path / "run").glob("spill-*")] == [center._spill.folder.name]
+    assert [path.name for path in (tmp_path / "run").glob("fedincentive-spill-*")] == [center._spill.folder.name]
+    assert not list((tmp_path / "run").glob("*.partial"))
 
 
 FORKED = """
@@ -112,13 +114,19 @@ def test_a_forked_child_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == [], "the process itself does"
 
 
+def test_a_state_folder_that_cannot_be_is_named(quadratic, table, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot wait in .*file: File exists. Choose another state folder"):
+        table(quadratic, "fedavg", spill="always", state=tmp_path / "file")
+
+
 def test_a_full_disk_leaves_the_last_round_intact(quadratic, table, tmp_path: Path) -> None:
     center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
     saved = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
-        with pytest.raises(RunError, match=f"agent '{agents[3].name}' cannot wait on disk: .* Resume after that"):
+        with pytest.raises(RunError, match=f"agent '{agents[3].name}' cannot wait on disk: .* Remove the cause"):
             center.submit(agents[3].respond(center.broadcast()))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
