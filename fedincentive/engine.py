@@ -83,7 +83,7 @@ def certificate(center: Center, game: Game, **known: Any) -> Certificate:
     return certify(
         game,
         outcome.w["w"],
-        np.array([outcome.s[agent] for agent in game.agents]),
+        given(center, game),
         beta=float(mechanism.beta),
         settlement=center.settings.settlement if mechanism.contribution else "none",
         payments=posted,
@@ -95,6 +95,14 @@ def certificate(center: Center, game: Game, **known: Any) -> Certificate:
         notes=outcome.promises.notes,
         **known,
     )
+
+
+def given(center: Center, game: Game) -> np.ndarray:
+    """What each agent gave: what it delivered in training, not what it agreed to, unless both move together."""
+    outcome = center.outcome
+    assert outcome is not None
+    source = outcome.delivered if outcome.trained and not center.mechanism.moves else outcome.s
+    return np.array([source[agent] for agent in game.agents])
 
 
 def advice(center: Center, game: Game) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from .errors import PaymentError
+from .settings import fraction
 
 SCALE = 10**6  # fixed-point steps per data point
 MINOR = 10**6  # minor units per unit of money
@@ -47,7 +48,7 @@ def rate(name: str, value: Fraction | int | str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (Fraction, int, str)):
         raise PaymentError(f"{name} must be exact: a Fraction or a decimal string, not {value!r}.")
     try:
-        number = Fraction(value)
+        number = fraction(value)
     except (ValueError, ZeroDivisionError):
         raise PaymentError(f"{name} must be a number, not {value!r}.") from None
     if number < 0:

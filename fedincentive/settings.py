@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -62,6 +63,15 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def folder_name(name: str, value: Any) -> str:
+    text(name, value)
+    if "/" in value or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
+        raise SettingError(
+            f"{name} is {value!r}: it names a folder, so give printable characters without '/', at most 200 bytes."
+        )
+    return str(value)
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise SettingError(f"{name} must be true or false, not {value!r}.")
@@ -94,6 +104,8 @@ def real(low: float | None = None, high: float | None = None, *, above: float | 
     """A finite number in [low, high]; `above` makes the lower bound strict."""
 
     def check(name: str, value: Any) -> float:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
+            value = float(value)  # YAML takes 1e-06 for a text
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise SettingError(f"{name} must be a finite number, not {value!r}.")
         if above is not None and value <= above:
@@ -110,7 +122,7 @@ def exact(above: int | None = None) -> Check:
         if isinstance(value, bool) or not isinstance(value, (int, str, Fraction)):
             raise SettingError(f'{name} must be a quoted decimal such as "2" or "0.05", not {value!r}.')
         try:
-            number = Fraction(value)
+            number = fraction(value)
         except (ValueError, ZeroDivisionError):
             raise SettingError(f"{name} must be a decimal number, not {value!r}.") from None
         if above is not None and number <= above:
@@ -118,6 +130,13 @@ def exact(above: int | None = None) -> Check:
         return number
 
     return check
+
+
+def fraction(value: Fraction | int | str) -> Fraction:
+    """The exact number, unless writing it out would take forever: 1e99999999 has a hundred million digits."""
+    if isinstance(value, str) and (len(value) > 1000 or re.search(r"e[+-]?\d{4}", value, re.IGNORECASE)):
+        raise ValueError("it is too long")
+    return Fraction(value)
 
 
 def _in_range(name: str, value: Any, low: Any, high: Any) -> Any:

@@ -20,7 +20,7 @@ LAYERS = [
     {"center", "agent"},
     {"mechanisms", "aggregation", "ledger", "adversary"},
     {"game", "payments", "messages"},
-    {"errors", "settings"},
+    {"errors", "files", "settings"},
 ]
 # Same-row imports that are meant: agents are driven by mechanisms' settings, attacks and rules are plain functions.
 MEANT = {
@@ -36,6 +36,7 @@ MEANT = {
     ("game", "payments"),
     ("game", "messages"),
     ("settings", "errors"),
+    ("files", "errors"),
 }
 HOSTS = {"fedml", "flwr"}
 

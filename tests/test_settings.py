@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
+import yaml
 
 from fedincentive import settings as checks
 from fedincentive.errors import SettingError
@@ -27,6 +28,7 @@ def test_values_are_kept_and_defaults_filled() -> None:
     given = read(Sample, {"rounds": 3, "beta": "0.05", "gamma": 1, "path": "x"}, "incentive")
     assert given == Sample(3, Fraction(1, 20), 1.0, path="x")
     assert isinstance(given.gamma, float)
+    assert read(Sample, yaml.safe_load("{rounds: 3, gamma: 1e-06}"), "incentive").gamma == 1e-6
 
 
 @pytest.mark.parametrize(
@@ -40,10 +42,12 @@ def test_values_are_kept_and_defaults_filled() -> None:
         ({"rounds": True}, "incentive.rounds must be a whole number, not True."),
         ({"rounds": 3, "beta": 0.1}, 'incentive.beta must be a quoted decimal such as "2" or "0.05", not 0.1.'),
         ({"rounds": 3, "beta": "two"}, "incentive.beta must be a decimal number, not 'two'."),
+        ({"rounds": 3, "beta": "1e99999999"}, "incentive.beta must be a decimal number, not '1e99999999'."),
         ({"rounds": 3, "beta": "-1"}, "incentive.beta must be greater than 0, not '-1'."),
         ({"rounds": 3, "beta": "1/0"}, "incentive.beta must be a decimal number"),
         ({"rounds": 3, "gamma": 0}, "incentive.gamma must be greater than 0.0, not 0."),
         ({"rounds": 3, "gamma": float("nan")}, "incentive.gamma must be a finite number, not nan."),
+        ({"rounds": 3, "gamma": "1e999"}, "incentive.gamma must be a finite number, not inf."),
         ({"rounds": 3, "share": 1.5}, "incentive.share must be between 0.0 and 1.0, not 1.5."),
         ({"rounds": 3, "phi": "papr"}, "incentive.phi is 'papr'. Did you mean 'paper'?"),
         ({"rounds": 3, "phi": 7}, "incentive.phi is 7. Known: audited, paper."),

@@ -6,7 +6,6 @@ import base64
 import json
 import math
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator, Mapping
@@ -17,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
+from ..files import sync_directory, unique
 from . import native
 from .stored import CHECKSUMS, CHUNK, DTYPES, LARGE, TAGS, open_file, reason
 from .updates import BFLOAT16, view, whose
 
 LINE, APART = 64, 1024  # bytes, lines: large updates begin at different lines, or all would compete for the same ones
-PARTIAL = ".fedincentive-*.partial"  # a file that is not whole yet, where the system cannot do without a name for it
 
 
 def store(
@@ -107,22 +106,19 @@ class Writer:
 
     def _begin(self, over: Path | None) -> int:
         """A file without a name, which vanishes with this process, where the system can."""
-        unique = self._unique()
+        partial = unique(self._target.parent)
         if over is not None and over.exists():
-            os.replace(over, unique)
-            self._partial = unique
-            return open_file(unique, os.O_WRONLY)
+            os.replace(over, partial)
+            self._partial = partial
+            return open_file(partial, os.O_WRONLY)
         if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
             try:
                 return open_file(self._target.parent, os.O_WRONLY | os.O_TMPFILE)
             except OSError:
                 pass  # not every file system can; what else is wrong will be wrong with a name, too
-        file = open_file(unique, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        self._partial = unique
+        file = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._partial = partial
         return file
-
-    def _unique(self) -> Path:
-        return self._target.with_name(PARTIAL.replace("*", secrets.token_hex(8)))
 
     def write(self, name: str, start: int, values: np.ndarray) -> None:
         """The entry's values from coordinate `start` on."""
@@ -143,10 +139,10 @@ class Writer:
             if durable:
                 os.fsync(self._file)
             if self._partial is None:
-                unique = self._unique()
+                partial = unique(self._target.parent)
                 # the directory is not used, but with one Python lets the system follow the link
-                os.link(f"/proc/self/fd/{self._file}", unique, src_dir_fd=self._file, follow_symlinks=True)
-                self._partial = unique
+                os.link(f"/proc/self/fd/{self._file}", partial, src_dir_fd=self._file, follow_symlinks=True)
+                self._partial = partial
                 if durable:
                     os.fsync(self._file)  # that it has a name now
             self._close()  # before the file gets its name: some file systems say only now that they failed
@@ -189,15 +185,6 @@ class Writer:
             raise AggregationError(
                 f"{self.path} cannot be written: {reason(error)}. Nothing was changed there."
             ) from error
-
-
-def sync_directory(path: Path) -> None:
-    """Force the names in a directory to the disk."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def flat(name: str, array: Any, client: int | None = None) -> tuple[str, tuple[int, ...], np.ndarray]:

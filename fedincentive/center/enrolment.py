@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import SettingError
+from ..ledger.entry import NAME_LENGTH
 from ..mechanisms import Run, Settings
 from ..messages import Enrol, Update
 from ..payments import TREASURY, quantise
@@ -26,6 +27,10 @@ def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:
     limits, s_max, s = {}, {}, {}
     for name in sorted(by_name):
         e = by_name[name]
+        if not name or not name.isprintable() or len(name) > NAME_LENGTH:
+            raise SettingError(
+                f"Agent {name[:40]!r} needs another name: 1 to {NAME_LENGTH} printable characters, for its account."
+            )
         if not (math.isfinite(e.s_max) and e.s_max > 0 and math.isfinite(e.s0) and 0 <= e.s0 <= e.s_max):
             raise SettingError(
                 f"Agent {name!r} enrols with s_max = {e.s_max!r} and s0 = {e.s0!r}: s_max must be positive and s0 "

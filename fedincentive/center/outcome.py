@@ -80,7 +80,7 @@ def caution(run: Run, mechanism: Mechanism) -> str:
 
 
 def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:
-    minor, scale = run.settings.minor, run.settings.scale
+    minor = run.settings.minor
     return Outcome(
         run=run.settings.run,
         mechanism=mechanism.name,
@@ -90,7 +90,7 @@ def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:
         s_max=dict(run.limits),
         payments={agent: run.balances.get(agent, 0) for agent in run.agents},
         treasury=run.balances.get(TREASURY, 0),
-        delivered={a: run.delivered_total[a] / scale / max(run.trained, 1) for a in run.agents},
+        delivered=delivered(run),
         valuations={agent: value / minor for agent, value in run.valuations.items()},
         rounds=run.round,
         contributed=run.contributed,
@@ -100,3 +100,11 @@ def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:
         promises=mechanism.promises(phi),
         **known,
     )
+
+
+def delivered(run: Run) -> dict[str, float]:
+    """Points per training round; who always gave all it has gave exactly its s_max."""
+    scale, rounds, total = run.settings.scale, run.trained, run.delivered_total
+    if not rounds:
+        return dict.fromkeys(run.agents, 0.0)
+    return {a: run.limits[a] if total[a] == run.s_max[a] * rounds else total[a] / (scale * rounds) for a in run.agents}

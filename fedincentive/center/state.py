@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from ..aggregation import StoredUpdate, store
-from ..aggregation.writing import PARTIAL, sync_directory
 from ..errors import AggregationError, RunError
+from ..files import PARTIAL, replace
 from ..mechanisms import Run, Settings
 
 STATE, MANIFEST, AGENTS = "state.json", "manifest.json", "agents.json"
@@ -121,15 +121,3 @@ def read_json(path: Path) -> Any:
         return None
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
-
-
-def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = True) -> None:
-    """Write a file so that after a crash either the old or the new one is there, whole."""
-    temporary = path.with_name(f".{path.name}.new")
-    with open(temporary, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    if durable:
-        sync_directory(path.parent)

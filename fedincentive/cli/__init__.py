@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 
 import click
@@ -49,6 +50,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except FedIncentiveError as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read has enough; click ends quietly
+            what = f"{error.filename}: " if error.filename else ""
+            raise click.ClickException(f"{what}{error.strerror or error}.") from error
 
 
 @click.group(cls=LazyGroup)

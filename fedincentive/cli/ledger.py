@@ -6,12 +6,13 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
 from .. import ledger as books
 from ..errors import LedgerError
+from ..files import keep_ledgers, replace
 from ..ledger.chain import Checkpoint
 from ..ledger.export import FORMATS, decimal
 from ..ledger.statement import Statement
@@ -132,12 +133,20 @@ def verify(target: str, recompute: bool, seen: tuple[str, ...], as_json: bool) -
 @ledger.command()
 @target
 @click.option("--format", "form", type=click.Choice(sorted(FORMATS)), default="jsonl", show_default=True)
-@click.option("--output", "-o", type=click.File("w", encoding="utf-8"), default="-", help="Default: the screen.")
-def export(target: str, form: str, output: TextIO) -> None:
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: the screen.")
+def export(target: str, form: str, output: Path | None) -> None:
     """The whole ledger as CSV, as JSONL (checked by standalone.py) or as a beancount journal."""
-    with books.read(target) as book, book.snapshot():
-        for piece in FORMATS[form](book):
-            output.write(piece)
+
+    def write(file: BinaryIO) -> None:
+        with books.read(target) as book, book.snapshot():
+            for piece in FORMATS[form](book):
+                file.write(piece.encode())
+
+    if output is None or str(output) == "-":
+        write(sys.stdout.buffer)
+    else:
+        keep_ledgers(output, [target])
+        replace(output, write, durable=False)
 
 
 def _checkpoints(text: str) -> list[Checkpoint]:

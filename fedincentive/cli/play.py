@@ -76,7 +76,11 @@ def play(
         found = {"outcome": outcome.to_json(), "agents": rows, "certificate": certificate.to_json()}
         click.echo(json.dumps({**found, "plots": [str(path) for path in drawn]}, indent=2))
     else:
-        _print(outcome, rows, certificate, drawn)
+        _print(outcome, rows, certificate)
+        if center.manifest.seen:
+            click.echo(f"\nLedger head {center.manifest.seen}")
+        for path in drawn:
+            click.echo(f"Drawn: {path}")
 
 
 def _table_set(
@@ -168,10 +172,9 @@ class _Progress:
 
 def _rows(game: Game, center: Center, outcome: Outcome) -> list[dict[str, Any]]:
     """One row per agent: u_i = v_i - c_i + payments, at what was really given."""
-    import numpy as np
+    from ..engine import given as given_in
 
-    fixed = outcome.trained and not center.mechanism.moves
-    given = np.array([(outcome.delivered if fixed else outcome.s)[agent] for agent in game.agents])
+    given = given_in(center, game)
     values, costs = game.values(outcome.w["w"], given), game.costs(given)
     rows = []
     for i, agent in enumerate(game.agents):
@@ -192,7 +195,7 @@ def _rows(game: Game, center: Center, outcome: Outcome) -> list[dict[str, Any]]:
     return rows
 
 
-def _print(outcome: Outcome, rows: list[dict[str, Any]], certificate: Certificate, drawn: list[Path]) -> None:
+def _print(outcome: Outcome, rows: list[dict[str, Any]], certificate: Certificate) -> None:
     steps = f"{outcome.contributed} contribute and {outcome.trained} training rounds"
     click.echo(f"{outcome.mechanism}, run {outcome.run}: {outcome.status} after {steps}\n")
     columns = list(rows[0])
@@ -211,7 +214,3 @@ def _print(outcome: Outcome, rows: list[dict[str, Any]], certificate: Certificat
     if refused:
         click.echo("\nReports not counted: " + ", ".join(f"{count} {why}" for why, count in sorted(refused.items())))
     click.echo(f"\n{certificate}")
-    if outcome.head:
-        click.echo(f"\nLedger head {outcome.head}")
-    for path in drawn:
-        click.echo(f"Drawn: {path}")

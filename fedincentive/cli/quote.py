@@ -16,9 +16,11 @@ def quote(game: Path, beta: str | None, as_json: bool) -> None:
     """Each agent's payment, worst case and utility against training alone; who loses; which beta works."""
     from ..game.quoting import quote as make
     from ..game.reading import load
+    from ..mechanisms import Settings
     from ..settings import exact, real
 
     file = load(game)
+    Settings.read({**file.incentive, **({} if beta is None else {"beta": beta})})  # nor would it be played otherwise
     price = file.incentive.get("beta") if beta is None else beta
     gamma = file.incentive.get("gamma")
     found = make(

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import ledger
 from ..errors import LedgerError, RunError
+from ..files import replace
 from ..ledger import Checkpoint
 from ..ledger.verify import verify
 from ..reports.page import details, pre, table, text
@@ -35,7 +36,8 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     order = list(STUDIES)
     folders.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     path = Path(out) if out is not None else run / "report.html"
-    path.write_text(page(folders), encoding="utf-8")
+    html = page(folders).encode()
+    replace(path, lambda file: file.write(html), durable=False)
     return path
 
 

@@ -218,11 +218,15 @@ class PostgresLedger(Ledger):
         schema = _schema()
         triggers = "SELECT tgname, tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid "
         with self._reading():
-            rows = self._db.execute(triggers + "WHERE relnamespace = to_regnamespace('fedincentive')").fetchall()
+            ours = "WHERE relnamespace = to_regnamespace('fedincentive') AND NOT tgisinternal"
+            rows = self._db.execute(triggers + ours).fetchall()
             enabled = {name: state for name, state in rows}
             sources = "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = to_regnamespace('fedincentive')"
             source = dict(self._db.execute(sources).fetchall())
-        for name in re.findall(r"CREATE (?:CONSTRAINT )?TRIGGER (\w+)", schema):
+        expected = re.findall(r"CREATE (?:CONSTRAINT )?TRIGGER (\w+)", schema)
+        for name in sorted(enabled.keys() - set(expected)):
+            yield "schema", f"the trigger {name} was added."
+        for name in expected:
             if name not in enabled:
                 yield "schema", f"{name} is missing: it was dropped."
             elif enabled[name] not in ("O", "A"):

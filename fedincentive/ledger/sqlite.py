@@ -40,6 +40,7 @@ class SQLiteLedger(Ledger):
             if create:
                 self._prepare(minor)
             self.minor = self._read_minor(minor)
+            self._file = os.stat(self.path)
         except FAILURES as error:
             self._db.close()
             raise LedgerError(f"{self.address} cannot be used as a ledger: {error}.") from error
@@ -129,6 +130,8 @@ class SQLiteLedger(Ledger):
         row = self._db.execute("SELECT minor FROM ledger").fetchone()
         if row is None:
             raise LedgerError(f"{self.address} does not say its minor units per unit; it was tampered with.")
+        if not isinstance(row[0], int):
+            raise LedgerError(f"{self.address} says {row[0]!r} minor units per unit; it was tampered with.")
         if wanted is not None and wanted != row[0]:
             raise LedgerError(f"{self.address} counts {row[0]} minor units per unit, the settings say {wanted}.")
         return int(row[0])
@@ -137,6 +140,7 @@ class SQLiteLedger(Ledger):
 
     def append(self, entry: Entry) -> Receipt:
         with self._lock, self._transaction():
+            self._check_there()
             taken = self._row(
                 "run = ? AND round = ? AND kind = ? AND corrects = ?",
                 (entry.run, entry.round, entry.kind, entry.corrects),
@@ -195,6 +199,17 @@ class SQLiteLedger(Ledger):
                 "and append the same entry again; it is never written twice."
             )
         return LedgerError(f"{self.address} refused the entry: {text}.")
+
+    def _check_there(self) -> None:
+        try:
+            there = os.path.samestat(os.stat(self.path), self._file)
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise LedgerError(
+                f"{self.address} was removed or replaced while it was in use. Nothing more is written: put it back, or "
+                "begin a new run with a new ledger."
+            )
 
     def _check_usable(self) -> None:
         if self._process != os.getpid():
@@ -274,7 +289,13 @@ class SQLiteLedger(Ledger):
                 if line != "ok":
                     yield "integrity", line
             found = dict(self._db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
-        for name, sql in _expected().items():
+            own = self._db.execute("SELECT one, version, minor FROM ledger").fetchall()
+        if own != [(1, VERSION, self.minor)]:
+            yield "schema", f"the table ledger holds {own}, not [(1, {VERSION}, {self.minor})]."
+        expected = _expected()
+        for name in sorted(found.keys() - expected.keys()):
+            yield "schema", f"{name} was added: {found[name]!r}."
+        for name, sql in expected.items():
             if name not in found:
                 yield "schema", f"{name} is missing: it was dropped."
             elif found[name] != sql:

@@ -41,6 +41,13 @@ def exactly(value: Any) -> int:
     return value
 
 
+def rate(text: Any) -> Fraction:
+    """A fraction or a decimal number; one with an exponent could have any number of digits."""
+    if type(text) is not str or len(text) > 1000 or "e" in text.lower():
+        raise ValueError(f"{str(text)[:40]!r} is not a price")
+    return Fraction(text)
+
+
 def shares(exact: dict[str, Fraction], rotation: int) -> Amounts:
     """Floors of exact fractions plus one unit to the largest remainders; ties take turns in name order."""
     floors = {name: value.numerator // value.denominator for name, value in exact.items()}
@@ -83,7 +90,7 @@ class Runs:
         if rule == "commitment/1":
             return {}
         if rule == "contribution/1":
-            return balanced(Fraction(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
+            return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
         if rule == "tranche/1":
             return self.tranche(body, given, complain)
         if rule == "truthful/1":
@@ -108,8 +115,8 @@ class Runs:
             delivered[agent] = delivered.get(agent, 0) + exactly(points)
         if delivered != given["total"]:
             complain("total", "the totals are not the sums of what was delivered")
-        rate = Fraction(given["beta"]) / exactly(given["rounds"])
-        due = balanced(rate, delivered, given["scale"], self.minor, body["round"])
+        per_round = rate(given["beta"]) / exactly(given["rounds"])
+        due = balanced(per_round, delivered, given["scale"], self.minor, body["round"])
         derived = {agent: amount - posted.get(agent, 0) for agent, amount in due.items()}
         for agent, amount in body["postings"].items():
             posted[agent] = posted.get(agent, 0) + amount

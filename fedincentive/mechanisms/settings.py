@@ -147,7 +147,7 @@ class Settings:
         checks.integer(0), 3, help="How often a round below quorum is asked again before the run fails."
     )
     # The run
-    run: str = setting(checks.text, "run", help="Name of the run, part of every ledger entry.")
+    run: str = setting(checks.folder_name, "run", help="Name of the run, part of every ledger entry.")
     resume: bool = setting(
         checks.flag, False, help="Continue a run that exists; without it an existing run is an error."
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .. import ledger
 from ..errors import LedgerError
+from ..files import keep_ledgers, replace
 from ..ledger import Ledger
 from ..ledger.verify import Verification, verify
 from ..payments import TREASURY
@@ -36,8 +37,10 @@ class Checked:
 
 def write(targets: Sequence[str], out: str | Path) -> list[Checked]:
     """Write the page about these ledgers; returns what was found in each, in the same order."""
+    keep_ledgers(Path(out), targets)
     found = [check(target) for target in targets]
-    Path(out).write_text(render(found), encoding="utf-8")
+    page = render(found).encode()
+    replace(Path(out), lambda file: file.write(page), durable=False)
     return found
 
 

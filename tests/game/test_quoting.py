@@ -237,6 +237,8 @@ def test_the_command_takes_a_price_and_refuses_a_float_in_the_file(tmp_path):
     assert refused.returncode == 1
     assert refused.stderr.strip().startswith("Error: incentive.beta must be a quoted decimal")
     assert "beta = 0.07 per point (as given)" in run(path, "--beta", "0.07", cwd=tmp_path).stdout
+    path.write_text('game: {kind: repaired}\nincentive: {bata: "1"}\n')
+    assert "no setting 'bata'. Did you mean 'beta'?" in run(path, cwd=tmp_path).stderr
     path.write_text("game: {kind: repaired}\n")
     assert "(proposed)" in run(path, cwd=tmp_path).stdout
     missing = run(tmp_path / "none.yaml", cwd=tmp_path)

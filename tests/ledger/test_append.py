@@ -337,6 +337,20 @@ def test_an_empty_file_becomes_a_ledger(tmp_path):
         assert book.append(simple()).created
 
 
+def test_a_ledger_that_was_removed_or_replaced_takes_no_entry(tmp_path):
+    path = tmp_path / "a.db"
+    for replaced in (False, True):
+        with ledger.open(path) as book:
+            book.append(simple())
+            path.rename(tmp_path / f"moved-{replaced}")
+            if replaced:
+                ledger.open(path).close()
+            with pytest.raises(LedgerError, match="a.db was removed or replaced while it was in use"):
+                book.append(simple(round=1))
+        for left in tmp_path.glob("a.db*"):
+            left.unlink()
+
+
 def test_a_missing_directory_is_named(tmp_path):
     with pytest.raises(LedgerError, match="directory does not exist"):
         ledger.open(tmp_path / "nowhere" / "a.db")

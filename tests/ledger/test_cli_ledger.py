@@ -12,6 +12,9 @@ from click.testing import CliRunner
 
 from fedincentive import ledger
 from fedincentive.cli import main
+from fedincentive.errors import LedgerError
+from fedincentive.ledger.export import FORMATS
+from fedincentive.ledger.verify import verify
 
 
 @pytest.fixture
@@ -138,6 +141,34 @@ def test_exports_go_to_the_screen_or_to_a_file(run, filled, tmp_path):
         assert run("export", filled, "--format", form, "-o", "out.txt").returncode == 0
         assert (tmp_path / "out.txt").read_text() == shown != ""
     assert run("export", filled).stdout.splitlines()[0] == '{"ledger":"fedincentive","minor":1000000,"version":1}'
+
+
+@pytest.mark.parametrize("name", ["a.db", "link", "a.db-wal"])
+def test_an_export_does_not_replace_its_ledger(run, run_entries, tmp_path, name):
+    with ledger.open(tmp_path / "a.db") as book:
+        for entry in run_entries():
+            book.append(entry)
+        (tmp_path / "link").symlink_to("a.db")
+        done = run("export", "a.db", "-o", name)
+        assert done.returncode == 1 and f"{name} is the ledger a.db itself: write elsewhere" in done.stderr
+        done = CliRunner().invoke(main, ["report", "a.db", "--out", name])
+        assert done.exit_code == 1 and "is the ledger a.db itself" in done.output
+        assert verify(book).clean
+
+
+def test_an_export_that_fails_leaves_the_old_file(run, filled, tmp_path, monkeypatch):
+    (tmp_path / "out").write_text("old")
+
+    def torn(book):
+        yield "half"
+        raise LedgerError("The rest is damaged.")
+
+    monkeypatch.setitem(FORMATS, "csv", torn)
+    done = run("export", filled, "--format", "csv", "-o", "out")
+    assert done.returncode == 1 and "The rest is damaged" in done.stderr
+    assert (tmp_path / "out").read_text() == "old" and not list(tmp_path.glob(".fed*"))
+    done = run("export", filled, "-o", "nowhere/out")
+    assert done.returncode == 1 and "No such file or directory" in done.stderr
 
 
 def test_as_a_program(tmp_path):

@@ -15,6 +15,7 @@ from fedincentive import ledger
 from fedincentive.ledger import Entry, standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.rules import Replay
+from fedincentive.ledger.verify import verify
 
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())
 BY_HAND = [
@@ -149,3 +150,12 @@ def test_an_unknown_rule_is_said_and_not_taken_for_right(tmp_path):
     with ledger.open(tmp_path / "a.db") as book:
         book.append(Entry("r", 0, "settlement", "mine/1", {}, {"a": 1, "b": -1}))
         assert [name for name, _, _ in standalone.check(list(to_jsonl(book)))[0]] == ["rule"]
+
+
+def test_a_price_of_endless_digits_is_a_finding_and_takes_no_time(tmp_path):
+    entry = Entry("r", 0, "settlement", "contribution/1", {"beta": "1e99999999", "s": {"a": 1, "b": 2}, "scale": 1}, {})
+    with ledger.open(tmp_path / "a.db") as book:
+        book.append(entry)
+        assert [finding.name for finding in verify(book, recompute=True).findings] == ["recompute"]
+        findings, _ = standalone.check(list(to_jsonl(book)), [])
+        assert findings

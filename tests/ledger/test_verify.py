@@ -401,6 +401,42 @@ def test_dropped_and_switched_off_triggers_are_named(filled):
         assert any(part in message for message in messages), (part, messages)
 
 
+def test_a_trigger_that_was_added_is_named(filled):
+    """It could let an entry vanish that `append` takes for written."""
+    if Tamperer(filled).sqlite:
+        db = sqlite3.connect(filled, isolation_level=None)
+        db.execute("CREATE TRIGGER swallow BEFORE INSERT ON entries BEGIN SELECT RAISE(IGNORE); END")
+    else:
+        import psycopg
+
+        db = psycopg.connect(filled, autocommit=True)
+        db.execute("CREATE FUNCTION public.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+        db.execute(
+            "CREATE TRIGGER swallow BEFORE INSERT ON fedincentive.entries FOR EACH ROW EXECUTE FUNCTION "
+            "public.swallow()"
+        )
+    with ledger.read(filled) as book:
+        assert ["swallow was added" in finding.message for finding in verify(book).findings] == [True]
+    if not Tamperer(filled).sqlite:
+        db.execute("DROP FUNCTION public.swallow() CASCADE")
+    db.close()
+
+
+@pytest.mark.parametrize("value", ["version = 'x'", "one = 0"])
+def test_the_ledger_s_word_about_itself_is_checked(tmp_path, value):
+    ledger.open(tmp_path / "a.db").close()
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        guards = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
+            db.execute(f"DROP TRIGGER {name}")
+        db.execute("PRAGMA ignore_check_constraints = on")
+        db.execute(f"UPDATE ledger SET {value}")
+        for _, sql in guards:
+            db.execute(sql)
+    with ledger.read(tmp_path / "a.db") as book:
+        assert any("the table ledger holds" in finding.message for finding in verify(book).findings)
+
+
 def test_damaged_pages_are_named(tmp_path, run_entries):
     """Bytes of the file overwritten at random places: every copy is refused, or found damaged, or was not touched."""
     path = tmp_path / "a.db"

@@ -65,6 +65,40 @@ def test_json_has_everything(game) -> None:
     assert found["outcome"]["status"] == "complete" and found["certificate"]["regret"]["value"] == 0.0
 
 
+@pytest.mark.parametrize("strategy", ["free-rider", "away"])
+def test_the_certificate_goes_by_what_was_delivered(game, strategy) -> None:
+    found = json.loads(run(game(), "--json", "--strategy", f"coast={strategy}"))
+    rows, certificate = {row["agent"]: row for row in found["agents"]}, found["certificate"]
+    assert rows["coast"]["s"] == 40 and rows["coast"]["delivered"] == 0
+    assert certificate["welfare"]["value"] == pytest.approx(sum(row["value"] for row in rows.values()))
+    claims = {finding["claim"]: finding for finding in certificate["findings"]}
+    broken = claims["full-contribution"]
+    assert broken["status"] == "broken" and "coast" in json.dumps(broken)
+    assert claims["budget-balanced"]["status"] == "held"
+
+
+def test_the_head_it_prints_is_a_checkpoint(game, tmp_path) -> None:
+    (tmp_path / "log").write_text(run(game(), "--ledger", str(tmp_path / "a.db")))
+    done = CliRunner().invoke(main, ["ledger", "verify", str(tmp_path / "a.db"), "--checkpoint", str(tmp_path / "log")])
+    assert done.exit_code == 0 and "1 checkpoints checked" in done.output
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 201])
+def test_a_name_that_no_account_can_have_is_refused_before_anything_is_written(game, tmp_path, name) -> None:
+    path = Path(game())
+    rows = yaml.safe_load(path.read_text())
+    rows["game"]["agents"][1]["name"] = name
+    path.write_text(yaml.safe_dump(rows))
+    assert "needs another name" in run(str(path), "--state", str(tmp_path / "run"), code=1)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["../out", "/out", "..", "x" * 201, "a\nb"])
+def test_a_run_s_name_stays_inside_its_folder(game, tmp_path, name) -> None:
+    assert "it names a folder" in run(game(run=name), "--ledger", str(tmp_path / "a.db"), code=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["game.yaml"]
+
+
 @pytest.mark.parametrize("name", ["fedavg", "upbred", "t-upbred", "2p-upbred", "trim-2p-upbred", "fedavg-strategic"])
 def test_every_mechanism_plays(game, name) -> None:
     assert (
