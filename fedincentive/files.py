@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,11 +24,11 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
 
     A link stays and what it leads to is replaced; a pipe or a device is written to.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        with open(target, "wb") as file:
+    if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
+        with open(path, "wb") as file:
             write(file)
         return
+    target = Path(os.path.realpath(path))
     partial = unique(target.parent)
     try:
         with open(partial, "xb") as file:
@@ -35,8 +36,11 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            partial.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None  # the name that was asked for
         raise
     if durable:
         sync_directory(target.parent)

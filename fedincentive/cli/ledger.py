@@ -143,6 +143,8 @@ def export(target: str, form: str, output: Path | None) -> None:
                 file.write(piece.encode())
 
     if output is None or str(output) == "-":
+        if sys.stdout is None:
+            raise click.ClickException("There is no screen to write to: give a file with --output.")
         write(sys.stdout.buffer)
     else:
         keep_ledgers(output, [target])
