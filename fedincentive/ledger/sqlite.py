@@ -31,6 +31,7 @@ class SQLiteLedger(Ledger):
     def __init__(self, path: str | Path, minor: int | None, *, create: bool = True) -> None:
         self.path = Path(path)
         self.address = str(path)
+        self._place = self.path.absolute()  # wherever this process goes
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._failure: str | None = None
@@ -40,7 +41,7 @@ class SQLiteLedger(Ledger):
             if create:
                 self._prepare(minor)
             self.minor = self._read_minor(minor)
-            self._file = os.stat(self.path)
+            self._file = os.stat(self._place)
         except FAILURES as error:
             self._db.close()
             raise LedgerError(f"{self.address} cannot be used as a ledger: {error}.") from error
@@ -61,7 +62,7 @@ class SQLiteLedger(Ledger):
         if not create and not Path(f"{self.path}-wal").exists():
             modes.append("immutable=1")  # a copy on read-only storage, where no lock file can be made
         for mode in modes:
-            address = f"file:{quote(str(self.path.absolute()))}?{mode}"
+            address = f"file:{quote(str(self._place))}?{mode}"
             try:
                 db = sqlite3.connect(
                     address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -202,7 +203,7 @@ class SQLiteLedger(Ledger):
 
     def _check_there(self) -> None:
         try:
-            there = os.path.samestat(os.stat(self.path), self._file)
+            there = os.path.samestat(os.stat(self._place), self._file)
         except FileNotFoundError:
             there = False
         if not there:

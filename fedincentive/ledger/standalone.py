@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -41,11 +42,14 @@ def exactly(value: Any) -> int:
     return value
 
 
-def rate(text: Any) -> Fraction:
-    """A fraction or a decimal number; one with an exponent could have any number of digits."""
-    if type(text) is not str or len(text) > 1000 or "e" in text.lower():
-        raise ValueError(f"{str(text)[:40]!r} is not a price")
-    return Fraction(text)
+def rate(value: Any) -> Fraction:
+    """An exact price that can be written out: 1e99999999 has a hundred million digits."""
+    text = str(value)
+    if type(value) not in (int, str) or len(text) > 1000 or re.search(r"e[+-]?\d{4}", text, re.IGNORECASE):
+        raise ValueError(f"{text[:40]!r} is not a price")
+    if (price := Fraction(value)) < 0:
+        raise ValueError(f"{text} is a negative price")
+    return price
 
 
 def shares(exact: dict[str, Fraction], rotation: int) -> Amounts:

@@ -351,6 +351,14 @@ def test_a_ledger_that_was_removed_or_replaced_takes_no_entry(tmp_path):
             left.unlink()
 
 
+def test_a_process_may_go_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with ledger.open("a.db") as book:
+        monkeypatch.chdir(tmp_path / "else")
+        assert book.append(simple()).created
+
+
 def test_a_missing_directory_is_named(tmp_path):
     with pytest.raises(LedgerError, match="directory does not exist"):
         ledger.open(tmp_path / "nowhere" / "a.db")
