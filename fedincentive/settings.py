@@ -65,9 +65,9 @@ def text(name: str, value: Any) -> str:
 
 def folder_name(name: str, value: Any) -> str:
     text(name, value)
-    if "/" in value or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
+    if any(c in value for c in "/\\") or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
         raise SettingError(
-            f"{name} is {value!r}: it names a folder, so give printable characters without '/', at most 200 bytes."
+            f"{name} is {value!r}: it names a folder, so give printable characters without slashes, at most 200 bytes."
         )
     return str(value)
 

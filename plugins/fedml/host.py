@@ -50,7 +50,7 @@ class Host:
         self.names = agent_names(self.host, self.n)
         (_, _, _, self.test_global, _, self.train_local, self.test_local, self.classes) = dataset
         self._given = client_trainer, server_aggregator
-        self.directory = Path(self.host.output) / _safe(self.settings.run)
+        self.directory = Path(self.host.output) / self.settings.run
 
     @cached_property
     def game(self) -> Game | None:
@@ -175,10 +175,3 @@ class Host:
         if name not in self.keys:
             raise SettingError(f"incentive.keys: {self.settings.keys} has no secret for agent {name!r}.")
         return self.keys[name]
-
-
-def _safe(run: str) -> str:
-    """The run's name as a folder name."""
-    if run in ("", ".", "..") or any(c in run for c in "/\\\0"):
-        raise SettingError(f"run_id {run!r} cannot name a folder: use letters, digits, dashes.")
-    return run

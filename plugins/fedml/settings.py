@@ -97,7 +97,7 @@ def read(args: Any) -> tuple[mechanisms.Settings, HostSettings]:
     values: dict[str, Any] = {key: value for key, value in given.items() if key in core}
     values["mechanism"] = str(args.federated_optimizer)
     values["rounds"] = int(args.comm_round)
-    values["run"] = str(getattr(args, "run_id", "0"))
+    values["run"] = checks.folder_name("run_id", str(getattr(args, "run_id", "0")))
     values.setdefault("seed", int(getattr(args, "random_seed", 0)))
     per_round, total = int(args.client_num_per_round), int(args.client_num_in_total)
     if per_round < total:

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from ... import ledger, mechanisms
 from ...agent import read_keys
 from ...center import Center, Outcome
-from ...errors import ReportRefused, RunError, SettingError
+from ...errors import ReportRefused, RunError
 from ...ledger import Ledger
 from ...mechanisms import Oracles, Settings
 from ...messages import RoundResult, Update
@@ -264,10 +264,7 @@ class IncentiveStrategy(FedAvg):
     @property
     def directory(self) -> Path:
         """Where the run's ledger and state are unless the settings say otherwise."""
-        run = self.settings.run
-        if run in (".", "..") or any(c in run for c in "/\\\0"):
-            raise SettingError(f"incentive.run is {run!r}, which cannot name a folder: use letters, digits, hyphens.")
-        return Path(self.host.output).expanduser().resolve() / run
+        return Path(self.host.output).expanduser().resolve() / self.settings.run
 
     def _open_ledger(self) -> tuple[Ledger, bool]:
         """The ledger, and whether it is ours to close."""

@@ -66,7 +66,7 @@ def test_our_classes_bring_mechanism_ledger_and_strategies(found: dict[str, Any]
         ("defense", "choose the rule with incentive.aggregation"),
         ("optimizer", "federated_optimizer is '2p-upbread'. Did you mean '2p-upbred'?"),
         ("again", "Run 'own' exists"),
-        ("folder", "run_id '../up' cannot name a folder"),
+        ("folder", "run_id is '../up': it names a folder"),
     ],
 )
 def test_mistakes_are_named(found: dict[str, Any], mistake: str, words: str) -> None:
