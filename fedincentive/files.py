@@ -1,16 +1,17 @@
-"""Files that are whole or as they were before, whatever happens to the process that writes them."""
+"""Files: replaced whole or left as they were, opened as many as the system allows, and why where that fails."""
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import FedIncentiveError
-
+FILES_OF_OTHERS = 64  # descriptors that are left to the rest of the program where there can be more
 PARTIAL = ".fedincentive-*.partial"  # a file that is not whole yet
 
 
@@ -55,9 +56,34 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
-def keep_ledgers(out: Path, ledgers: Iterable[str]) -> None:
-    """Raises where writing to `out` would destroy one of the ledgers, or a part of it."""
-    for ledger in ledgers:
-        for part in (ledger, f"{ledger}-wal", f"{ledger}-shm"):
-            if os.path.exists(part) and os.path.exists(out) and os.path.samefile(part, out):
-                raise FedIncentiveError(f"{out} is the ledger {ledger} itself: write elsewhere.")
+def open_file(path: str | Path, flags: int) -> int:
+    """A descriptor. Before this process has no more of them, for others either, it asks for twice as many."""
+    try:
+        file = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno != errno.EMFILE or not more_files():
+            raise
+        return open_file(path, flags)
+    if file + FILES_OF_OTHERS >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+        more_files()
+    return file
+
+
+def more_files() -> bool:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * soft if hard == resource.RLIM_INFINITY else min(2 * soft, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError):
+        return False
+    return wanted > soft
+
+
+def reason(error: OSError) -> str:
+    """Why, and what helps where the system's own words do not say it."""
+    remedies = {
+        errno.EMFILE: "; allow this process more (ulimit -n)",
+        errno.ENOSPC: "; make room",
+        errno.EDQUOT: "; make room",
+    }
+    return f"{error.strerror}{remedies.get(error.errno or 0, '')}"

@@ -36,7 +36,6 @@ MEANT = {
     ("game", "payments"),
     ("game", "messages"),
     ("settings", "errors"),
-    ("files", "errors"),
 }
 HOSTS = {"fedml", "flwr"}
 

@@ -7,11 +7,9 @@ their metadata, checked as values are read: damage is found and named, not avera
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import math
 import os
-import resource
 import stat
 import struct
 import sys
@@ -25,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
+from ..files import open_file, reason
 from . import native
 from .updates import BFLOAT16, NUMPY_CODES
 
@@ -32,7 +31,6 @@ CHUNK = 16 * 1024  # bytes of an entry under one checksum: those of dozens of cl
 LARGE = 16 * 2**20  # bytes from which the way a file is read matters
 MOSTLY = 0.8  # the share of a file in the system's cache from which reading it there is faster
 MOST_HEADER = 100 * 2**20  # the safetensors library's own limit
-FILES_OF_OTHERS = 64  # descriptors that are left to the rest of the program where there can be more
 CHECKSUMS = "fedincentive.crc32c.16k"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
@@ -237,39 +235,6 @@ def end_of(base: int, slots: Mapping[str, Slot]) -> int:
             raise ValueError(f"entry {name!r} begins at {slot.offset - base} instead of {position - base}")
         position += slot.nbytes
     return position
-
-
-def open_file(path: str | Path, flags: int) -> int:
-    """A descriptor. Before this process has no more of them, for others either, it asks for twice as many."""
-    try:
-        file = os.open(path, flags, 0o666)
-    except OSError as error:
-        if error.errno != errno.EMFILE or not more_files():
-            raise
-        return open_file(path, flags)
-    if file + FILES_OF_OTHERS >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
-        more_files()
-    return file
-
-
-def more_files() -> bool:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * soft if hard == resource.RLIM_INFINITY else min(2 * soft, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (ValueError, OSError):
-        return False
-    return wanted > soft
-
-
-def reason(error: OSError) -> str:
-    """Why, and what helps where the system's own words do not say it."""
-    remedies = {
-        errno.EMFILE: "; allow this process more (ulimit -n)",
-        errno.ENOSPC: "; make room",
-        errno.EDQUOT: "; make room",
-    }
-    return f"{error.strerror}{remedies.get(error.errno or 0, '')}"
 
 
 def as_bfloat16(values: np.ndarray, who: str) -> Any:

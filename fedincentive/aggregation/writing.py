@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
-from ..files import sync_directory, unique
+from ..files import open_file, reason, sync_directory, unique
 from . import native
-from .stored import CHECKSUMS, CHUNK, DTYPES, LARGE, TAGS, open_file, reason
+from .stored import CHECKSUMS, CHUNK, DTYPES, LARGE, TAGS
 from .updates import BFLOAT16, view, whose
 
 LINE, APART = 64, 1024  # bytes, lines: large updates begin at different lines, or all would compete for the same ones

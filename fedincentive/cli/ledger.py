@@ -12,9 +12,9 @@ import click
 
 from .. import ledger as books
 from ..errors import LedgerError
-from ..files import keep_ledgers, replace
+from ..files import replace
 from ..ledger.chain import Checkpoint
-from ..ledger.export import FORMATS, decimal
+from ..ledger.export import FORMATS, decimal, keep_apart
 from ..ledger.statement import Statement
 from ..ledger.statement import statement as make_statement
 from ..ledger.verify import Verification
@@ -147,7 +147,7 @@ def export(target: str, form: str, output: Path | None) -> None:
             raise click.ClickException("There is no screen to write to: give a file with --output.")
         write(sys.stdout.buffer)
     else:
-        keep_ledgers(output, [target])
+        keep_apart(output, [target])
         replace(output, write, durable=False)
 
 

@@ -6,9 +6,12 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
+from ..errors import LedgerError
 from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
@@ -17,6 +20,14 @@ from .store import Ledger
 
 CURRENCY = "CREDIT"
 DAY, NEXT_DAY = "2000-01-01", "2000-01-02"  # the ledger has no clock: all entries bear one date, in chain order
+
+
+def keep_apart(out: Path, ledgers: Iterable[str]) -> None:
+    """Raises where writing to `out` would destroy one of the ledgers, or a part of it."""
+    for ledger in ledgers:
+        for part in (ledger, f"{ledger}-wal", f"{ledger}-shm"):
+            if os.path.exists(part) and os.path.exists(out) and os.path.samefile(part, out):
+                raise LedgerError(f"{out} is the ledger {ledger} itself: write elsewhere.")
 
 
 def decimal(amount: int, minor: int) -> str:

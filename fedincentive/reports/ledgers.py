@@ -11,8 +11,9 @@ from pathlib import Path
 
 from .. import ledger
 from ..errors import LedgerError
-from ..files import keep_ledgers, replace
+from ..files import replace
 from ..ledger import Ledger
+from ..ledger.export import keep_apart
 from ..ledger.verify import Verification, verify
 from ..payments import TREASURY
 from . import charts, figures, manifest
@@ -37,7 +38,7 @@ class Checked:
 
 def write(targets: Sequence[str], out: str | Path) -> list[Checked]:
     """Write the page about these ledgers; returns what was found in each, in the same order."""
-    keep_ledgers(Path(out), targets)
+    keep_apart(Path(out), targets)
     found = [check(target) for target in targets]
     page = render(found).encode()
     replace(Path(out), lambda file: file.write(page), durable=False)
