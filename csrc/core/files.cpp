@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kBlock = 4096;     // what O_DIRECT wants offsets, sizes and addresses to be multiples of
 constexpr int64_t kPiece = 1 << 20;  // bytes read at a time: they stay in the cache until they are checked
+constexpr int64_t kPage = 2 << 20;   // of the large pages a processor has beside those of 4 KB
 
 // Reads until `size` bytes are there or the file ends; returns how many, or -1 with errno.
 int64_t read_fully(int file, unsigned char* to, int64_t size, int64_t offset) {
@@ -35,10 +36,20 @@ struct Freed {
   void operator()(unsigned char* memory) const { std::free(memory); }
 };
 
-// The blocks around the wanted bytes go to aligned memory first.
+// Memory that is one page to the system: a disk is asked for its bytes at once, not for 4 KB of them at a time, which
+// was measured to be half as fast. Where there are no such pages it is ordinary memory.
+unsigned char* make_page() {
+  void* page = std::aligned_alloc(kPage, kPage);
+#ifdef MADV_HUGEPAGE
+  if (page) madvise(page, kPage, MADV_HUGEPAGE);
+#endif
+  return static_cast<unsigned char*>(page);
+}
+
+// The blocks around the wanted bytes go to a page of this thread first.
 int64_t read_direct(int file, unsigned char* to, int64_t size, int64_t offset) {
-  thread_local const std::unique_ptr<unsigned char, Freed> aligned(
-      static_cast<unsigned char*>(std::aligned_alloc(kBlock, kPiece + 2 * kBlock)));
+  static_assert(kPiece + 2 * kBlock <= kPage, "the blocks around a piece fit");
+  thread_local const std::unique_ptr<unsigned char, Freed> aligned(make_page());
   if (!aligned) {
     errno = EINVAL;
     return -1;

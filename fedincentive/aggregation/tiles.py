@@ -22,9 +22,12 @@ from .updates import Batch, read
 from .writing import Writer, flat
 
 MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
-SHORT, LONG = 4 * CHUNK, 16 * CHUNK  # most bytes of a client at a time; copies should stay in the cache
-STRETCH = 256 * 2**20  # most bytes of all clients between two reports of progress
-BESIDE = 2**20  # bytes a thread needs beside its pieces where a disk is read
+
+# Most bytes of a client at a time, by the slowest way any is read: copies should stay in the processor's cache, and a
+# disk is asked for long pieces.
+PIECES = {Way.COPIED: 4 * CHUNK, Way.MAPPED: 16 * CHUNK, Way.DIRECT: 32 * CHUNK}
+STRETCH = 2**30  # most bytes of all clients between two reports of progress; all threads wait for the last one there
+BESIDE = 2 * 2**20  # bytes a thread needs beside its pieces where a disk is read
 
 UNREADABLE, ENDED, DAMAGED, UNWRITABLE = range(1, 5)  # Trouble of stored.hpp
 
@@ -206,9 +209,9 @@ class StoredBatch:
         found, guilty = kernel.Findings(0, 0, []), set()
         output = self._output()
         settings = (trim, [] if weights is None else list(map(float, weights)), divisor)
-        workers, piece = self._workers(native.thread_count(threads))
+        workers, piece, length = self._workers(native.thread_count(threads))
         done, total = 0, self.clients * sum(slot.nbytes for slot in self.slots.values())
-        for stretch in self._stretches(workers, piece):
+        for stretch in self._stretches(piece, length):
             slot = self.slots[stretch.name]
             if slot.code is None:
                 output.write(stretch.name, stretch.start, self._largest(stretch))
@@ -244,25 +247,26 @@ class StoredBatch:
         alike.pop(CHECKSUMS, None)
         return alike
 
-    def _workers(self, threads: int) -> tuple[int, int]:
-        """How many threads, and how many bytes of a client each has at a time: whole chunks, within the memory.
+    def _workers(self, threads: int) -> tuple[int, int, int]:
+        """How many threads, the bytes of a client each has at a time, and the bytes of each between reports.
 
-        Where a disk is read, others compute while some wait for it.
+        Pieces are whole chunks, within the memory. Where a disk is read, others compute while some wait for it. What is
+        mapped stays in memory for a stretch.
         """
-        ways = {item.choose_way() for item in self.sources if isinstance(item, StoredUpdate)}
+        ways = {item.choose_way() for item in self.sources if isinstance(item, StoredUpdate)} or {Way.COPIED}
         wanted, beside = (4 * threads, BESIDE) if Way.DIRECT in ways else (threads, 0)
-        most = SHORT if ways <= {Way.COPIED} else LONG
         rows = self.clients + 1  # and the result
-        workers = max(1, min(wanted, self.request.memory // (rows * CHUNK + beside)))
-        piece = (self.request.memory // workers - beside) // rows // CHUNK * CHUNK
-        return workers, max(CHUNK, min(piece, most))
+        memory = self.request.memory
+        workers = max(1, min(wanted, memory // (rows * CHUNK + beside)))
+        piece = (memory // workers - beside) // rows // CHUNK * CHUNK
+        piece = max(CHUNK, min(piece, *(PIECES[way] for way in ways)))
+        stretch = min(STRETCH, memory) if Way.MAPPED in ways else STRETCH
+        return workers, piece, max(1, stretch // self.clients // (workers * piece)) * workers * piece
 
-    def _stretches(self, workers: int, piece: int) -> Iterator[Stretch]:
+    def _stretches(self, piece: int, stretch: int) -> Iterator[Stretch]:
         """All coordinates, in runs of whole pieces; of integers, which are not reduced in pieces, one."""
-        size_of_all = min(STRETCH, self.request.memory)
         for name, slot in self.slots.items():
-            pieces = 1 if slot.code is None else max(workers, size_of_all // self.clients // piece)
-            size = pieces * piece // slot.dtype.itemsize
+            size = (piece if slot.code is None else stretch) // slot.dtype.itemsize
             for start in range(0, slot.size, size):
                 yield Stretch(name, start, min(start + size, slot.size))
 
