@@ -94,7 +94,7 @@ const typename E::Lane* source(const TileJob& job, const Scratch& scratch, int64
 }
 
 // With every line that is read, one of the same client a little further on is asked for, so that memory is busy while
-// values are compared or added. (Asking for longer runs of one client after the other was measured to be slower.)
+// values are compared or added.
 constexpr int kNear = 320, kFar = 1088;  // bytes: of many clients at a time, of few; not round, as strides often are
 
 template <int Bytes, class Lane>

@@ -78,6 +78,21 @@ FEDINCENTIVE_INLINE void pass(Ends<E, K>& ends, const typename E::Lane* const* f
   for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(ends.total[part], values, Block, part);
 }
 
+// Memory that is asked for a line of each of many clients in turn runs at half its speed, for a whole tile of each at
+// its full one. So tiles are asked for early enough to be in the second cache when the lines near by are, those of some
+// clients with every step through a tile. (The lines of few clients come fast enough.)
+constexpr int kMany = 16, kTilesAhead = 4;
+
+template <class E>
+FEDINCENTIVE_INLINE void ask_for_tiles(const typename E::Lane* const* from, int64_t clients, int64_t begin, int t) {
+  constexpr int steps = kTile<E> / kLanes<E>;
+  for (int64_t client = t / kLanes<E>; client < clients; client += steps) {
+    const auto* tile = reinterpret_cast<const char*>(from[client] + begin) + kTilesAhead * kTileBytes;
+#pragma GCC unroll 8
+    for (int line = 0; line < kTileBytes; line += 64) __builtin_prefetch(tile + line, 0, 2);
+  }
+}
+
 // What is left of the clients after whole blocks: half a block, a quarter, ...
 template <class E, int K, int Block>
 FEDINCENTIVE_INLINE void pass_rest(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t clients, int64_t at) {
@@ -134,6 +149,7 @@ void sum_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int
     const bool last = client + clients == job.clients;
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const int64_t at = plain ? begin + t : t;
+      if (plain && job.clients >= kMany) ask_for_tiles<E>(from, clients, begin, t);
       Ends<E, K> ends;
       int64_t passed = 0;
       if (client == 0) {
