@@ -106,8 +106,8 @@ def read_once(paths: list[Path], threads: int, flags: int) -> None:
     """Every file from start to end: what any aggregation must do at least."""
 
     def read(path: Path) -> None:
-        buffer = mmap.mmap(-1, 2 * 2**20)
-        buffer.madvise(mmap.MADV_HUGEPAGE)  # a disk fills one page faster than many
+        buffer = mmap.mmap(-1, 2 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        buffer.madvise(mmap.MADV_HUGEPAGE)  # a disk fills one large page faster than many
         file = os.open(path, os.O_RDONLY | flags)
         try:
             while os.readv(file, [buffer]):

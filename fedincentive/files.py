@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import secrets
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO
 
 FILES_OF_OTHERS = 64  # descriptors that are left to the rest of the program where there can be more
 PARTIAL = ".fedincentive-*.partial"  # a file that is not whole yet
+STREAMS = {Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd")}  # what is named here is open already, even a file
 
 
 def unique(folder: Path) -> Path:
@@ -23,9 +25,9 @@ def unique(folder: Path) -> Path:
 def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = True) -> None:
     """Write a file so that after a crash either the old or the new one is there, whole.
 
-    A link stays and what it leads to is replaced; a pipe or a device is written to.
+    It keeps who may read it. A link stays and what it leads to is replaced; a pipe or a device is written to.
     """
-    if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
+    if path.exists() and (not path.is_file() or path.parent in STREAMS):
         with open(path, "wb") as file:
             write(file)
         return
@@ -33,6 +35,8 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
     partial = unique(target.parent)
     try:
         with open(partial, "xb") as file:
+            if target.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -41,7 +45,7 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
         with suppress(OSError):
             partial.unlink()
         if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None  # the name that was asked for
+            raise OSError(error.errno, error.strerror, str(path)) from error  # the name that was asked for
         raise
     if durable:
         sync_directory(target.parent)
@@ -64,9 +68,14 @@ def open_file(path: str | Path, flags: int) -> int:
         if error.errno != errno.EMFILE or not more_files():
             raise
         return open_file(path, flags)
-    if file + FILES_OF_OTHERS >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+    if is_among_the_last(file):
         more_files()
     return file
+
+
+def is_among_the_last(file: int) -> bool:
+    """Whether a descriptor had better be left to the rest of the program."""
+    return file + FILES_OF_OTHERS >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def more_files() -> bool:

@@ -134,8 +134,8 @@ def exact(above: int | None = None) -> Check:
 
 def fraction(value: Fraction | int | str) -> Fraction:
     """The exact number, unless writing it out would take forever: 1e99999999 has a hundred million digits."""
-    if isinstance(value, str) and (len(value) > 1000 or re.search(r"e[+-]?\d{4}", value, re.IGNORECASE)):
-        raise ValueError("it is too long")
+    if isinstance(value, str) and (len(value) > 1000 or re.search(r"e[+-]?\d{4}|_", value, re.IGNORECASE)):
+        raise ValueError("it is too long, or has an underscore that hides how long it is")
     return Fraction(value)
 
 

@@ -5,27 +5,49 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from missing import missing
 
 from fedincentive.files import replace
 
 
-def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
+@pytest.fixture(params=["on disk", "in memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """In memory it lies below /dev, where other files are pipes and devices."""
+    if request.param == "on disk":
+        yield tmp_path
+    elif not os.path.isdir("/dev/shm"):
+        missing("/dev/shm is missing: mount a tmpfs there.")
+    else:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+            yield Path(name)
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(folder: Path) -> None:
+    (folder / "a").write_text("old")
 
     def half(file) -> None:
         file.write(b"ne")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left") as caught:
-        replace(tmp_path / "a", half)
-    assert caught.value.filename == str(tmp_path / "a")
-    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "old"
-    with pytest.raises(FileNotFoundError) as missing:
-        replace(tmp_path / "nowhere" / "a", half)
-    assert missing.value.filename == str(tmp_path / "nowhere" / "a")
+        replace(folder / "a", half)
+    assert str(caught.value) == f"[Errno 28] No space left on device: '{folder / 'a'}'"
+    assert os.listdir(folder) == ["a"] and (folder / "a").read_text() == "old"
+    with pytest.raises(FileNotFoundError) as absent:
+        replace(folder / "nowhere" / "a", half)
+    assert absent.value.filename == str(folder / "nowhere" / "a")
+
+
+def test_who_may_read_a_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").chmod(0o600)
+    replace(tmp_path / "a", lambda file: file.write(b"new"))
+    assert (tmp_path / "a").read_text() == "new" and (tmp_path / "a").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_link_stays(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_values_are_kept_and_defaults_filled() -> None:
         ({"rounds": 3, "beta": 0.1}, 'incentive.beta must be a quoted decimal such as "2" or "0.05", not 0.1.'),
         ({"rounds": 3, "beta": "two"}, "incentive.beta must be a decimal number, not 'two'."),
         ({"rounds": 3, "beta": "1e99999999"}, "incentive.beta must be a decimal number, not '1e99999999'."),
+        ({"rounds": 3, "beta": "1e9_9999999"}, "incentive.beta must be a decimal number, not '1e9_9999999'."),
         ({"rounds": 3, "beta": "-1"}, "incentive.beta must be greater than 0, not '-1'."),
         ({"rounds": 3, "beta": "1/0"}, "incentive.beta must be a decimal number"),
         ({"rounds": 3, "gamma": 0}, "incentive.gamma must be greater than 0.0, not 0."),

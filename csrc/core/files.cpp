@@ -48,13 +48,12 @@ unsigned char* make_page() {
 
 // The blocks around the wanted bytes go to a page of this thread first.
 int64_t read_direct(int file, unsigned char* to, int64_t size, int64_t offset) {
-  static_assert(kPiece + 2 * kBlock <= kPage, "the blocks around a piece fit");
   thread_local const std::unique_ptr<unsigned char, Freed> aligned(make_page());
-  if (!aligned) {
+  const int64_t begin = offset / kBlock * kBlock, end = (offset + size + kBlock - 1) / kBlock * kBlock;
+  if (!aligned || end - begin > kPage) {  // the other way is left
     errno = EINVAL;
     return -1;
   }
-  const int64_t begin = offset / kBlock * kBlock, end = (offset + size + kBlock - 1) / kBlock * kBlock;
   const int64_t count = read_fully(file, aligned.get(), end - begin, begin);
   if (count < 0) return -1;
   const int64_t useful = std::max<int64_t>(0, std::min(size, count - (offset - begin)));

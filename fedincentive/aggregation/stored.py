@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
-from ..files import open_file, reason
+from ..files import is_among_the_last, open_file, reason
 from . import native
 from .updates import BFLOAT16, NUMPY_CODES
 
@@ -165,8 +165,11 @@ class StoredUpdate(Mapping[str, Any]):
                 self.way = Way.MAPPED
             else:
                 with suppress(OSError, AttributeError):  # not every file system can, nor every system
-                    self._direct = open_file(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_DIRECT)  # the same
-                    self.way = Way.DIRECT
+                    same = open_file(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_DIRECT)
+                    if is_among_the_last(same):
+                        os.close(same)
+                    else:
+                        self._direct, self.way = same, Way.DIRECT
         return self.way
 
     def check_apart(self, out: str | Path) -> None:

@@ -42,7 +42,7 @@ class SQLiteLedger(Ledger):
                 self._prepare(minor)
             self.minor = self._read_minor(minor)
             self._file = os.stat(self._place)
-        except FAILURES as error:
+        except (*FAILURES, OSError) as error:
             self._db.close()
             raise LedgerError(f"{self.address} cannot be used as a ledger: {error}.") from error
         except BaseException:
@@ -204,7 +204,7 @@ class SQLiteLedger(Ledger):
     def _check_there(self) -> None:
         try:
             there = os.path.samestat(os.stat(self._place), self._file)
-        except FileNotFoundError:
+        except OSError:
             there = False
         if not there:
             raise LedgerError(

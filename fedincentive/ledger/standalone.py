@@ -45,7 +45,7 @@ def exactly(value: Any) -> int:
 def rate(value: Any) -> Fraction:
     """An exact price that can be written out: 1e99999999 has a hundred million digits."""
     text = str(value)
-    if type(value) not in (int, str) or len(text) > 1000 or re.search(r"e[+-]?\d{4}", text, re.IGNORECASE):
+    if type(value) not in (int, str) or len(text) > 1000 or re.search(r"e[+-]?\d{4}|_", text, re.IGNORECASE):
         raise ValueError(f"{text[:40]!r} is not a price")
     if (price := Fraction(value)) < 0:
         raise ValueError(f"{text} is a negative price")

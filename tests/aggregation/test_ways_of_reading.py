@@ -48,6 +48,18 @@ def test_every_way_of_reading_gives_the_same(way: Way, tmp_path: Path, size: int
         update.close()
 
 
+def test_the_last_descriptors_are_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "LARGE", 0)
+    monkeypatch.setattr(native.load(), "cached_share", lambda file, size: 0.0)
+    monkeypatch.setattr("fedincentive.files.more_files", lambda: False)
+    with StoredUpdate(ones(tmp_path)[0]) as update:
+        before = os.listdir("/proc/self/fd")
+        monkeypatch.setattr("fedincentive.files.FILES_OF_OTHERS", 2**40)
+        assert update.choose_way() is Way.COPIED and os.listdir("/proc/self/fd") == before
+        monkeypatch.setattr("fedincentive.files.FILES_OF_OTHERS", 0)
+        assert update.choose_way() is Way.DIRECT
+
+
 def test_damage_is_found_in_every_way_of_reading(way: Way, tmp_path: Path) -> None:
     paths = ones(tmp_path, size=40 * CHUNK)
     data = bytearray(paths[1].read_bytes())

@@ -152,8 +152,8 @@ def test_an_unknown_rule_is_said_and_not_taken_for_right(tmp_path):
         assert [name for name, _, _ in standalone.check(list(to_jsonl(book)))[0]] == ["rule"]
 
 
-@pytest.mark.parametrize(("beta", "fine"), [("1e99999999", False), ("1" * 1001, False), ("-1", False),
-                                            ("0", True), ("0e1", True), (0, True)])  # fmt: skip
+@pytest.mark.parametrize(("beta", "fine"), [("1e99999999", False), ("1e9_9999999", False), ("1" * 1001, False),
+                                            ("-1", False), ("0", True), ("0e1", True), (0, True)])  # fmt: skip
 def test_both_verifiers_take_the_same_prices_in_no_time(tmp_path, beta, fine):
     points = {"a": 1, "b": 1}
     zero = dict.fromkeys(points, 0)

@@ -1,4 +1,5 @@
 // Updates in files without Python: read, mapped, cut while they are mapped, and their checksums.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "checking.hpp"
@@ -23,11 +25,12 @@ using namespace fedincentive;
 namespace {
 
 // Files and memory mixed, a last chunk that is shorter, more threads than pieces; then a flipped bit.
-void test_stored(std::mt19937_64& random, bool mapped) {
+void test_stored(std::mt19937_64& random, bool mapped, bool past_cache) {
   const int64_t n = 6, m = 50000, chunk = 1024;
   std::vector<std::vector<float>> values(static_cast<size_t>(n), std::vector<float>(m));
   std::vector<std::vector<uint32_t>> sums(static_cast<size_t>(n), std::vector<uint32_t>((4 * m + chunk - 1) / chunk));
   std::vector<std::FILE*> files;
+  std::vector<int> direct;
   StoredRequest stored{};
   std::vector<const void*> pointers;
   for (int64_t i = 0; i < n; ++i) {
@@ -39,11 +42,13 @@ void test_stored(std::mt19937_64& random, bool mapped) {
     std::fwrite("head", 1, 4, files.back());
     std::fwrite(row.data(), 4, m, files.back());
     std::fflush(files.back());
+    const std::string same = "/proc/self/fd/" + std::to_string(fileno(files.back()));
+    direct.push_back(past_cache ? open(same.c_str(), O_RDONLY | O_DIRECT) : -1);  // not every file system can
     if (i == 2)
       stored.sources.push_back({reinterpret_cast<const unsigned char*>(row.data()), -1, -1, false, 0, nullptr});
     else
       stored.sources.push_back(
-          {nullptr, fileno(files.back()), -1, mapped && i != 3, 4, sums[static_cast<size_t>(i)].data()});
+          {nullptr, fileno(files.back()), direct.back(), mapped && i != 3, 4, sums[static_cast<size_t>(i)].data()});
   }
   std::vector<float> expected(m), out(m);
   stored.request.clients = n;
@@ -72,6 +77,7 @@ void test_stored(std::mt19937_64& random, bool mapped) {
   const StoredFindings cut = reduce_stored(stored, *units().back());
   CHECK(cut.trouble == Trouble::ended && cut.client == 1, "a cut is found");
   for (std::FILE* file : files) std::fclose(file);
+  for (const int file : direct) close(file);
   std::fclose(result);
 }
 
@@ -219,6 +225,8 @@ void test_checksums(std::mt19937_64& random) {
 void test_files(std::mt19937_64& random) {
   test_mapped(random);  // first, while nothing of ours has handled a signal yet
   test_other_bus_errors();
-  for (bool mapped : {false, true}) test_stored(random, mapped);
+  test_stored(random, false, false);
+  test_stored(random, true, false);
+  test_stored(random, false, true);
   test_checksums(random);
 }
