@@ -21,7 +21,7 @@ from fedincentive import ledger
 from fedincentive.ledger.verify import verify
 
 
-def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Entry]]:
+def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Field]]:
     """The tranche entries of a run, each made when called."""
     names = [f"agent-{k:05d}" for k in range(agents)]
     total, posted = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
@@ -77,7 +77,7 @@ def appends(directory: Path, agents: int, count: int) -> tuple[Time, Time, Time]
     with ledger.open(directory / f"rounds-{agents}.db") as book:
         for make in rounds(agents, count):
             bases.append(timed(empty))
-            made: list[ledger.Entry] = []
+            made: list[ledger.Field] = []
             makes.append(timed(lambda make=make, made=made: made.append(make())))
             adds.append(timed(lambda made=made: book.append(made[0])))
     return median(bases), median(makes), median(adds)

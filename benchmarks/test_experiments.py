@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from fedincentive.experiments.data import read
-from fedincentive.experiments.group import Memory
-from fedincentive.experiments.scene import Layout, Scene
+from fedincentive.experiments.federation import Federation, Layout
+from fedincentive.experiments.shared_training import Memory
 from fedincentive.experiments.training import Grouped, Local, Plain
 
 REPEATS = 5
@@ -39,23 +39,26 @@ def ratio(slow: Callable[[], object], fast: Callable[[], object], repeats: int =
 @pytest.mark.parametrize(("agents", "points", "batch"), [(10, 150, 32), (40, 40, 16), (40, 40, 8)])
 def test_grouped_training(benchmark, agents: int, points: int, batch: int) -> None:
     torch.set_num_threads(1)
-    scene = Scene(read("digits"), Layout("digits", "patches", agents=agents, points=points), 0)
+    federation = Federation(read("digits"), Layout("digits", "patches", agents=agents, points=points), 0)
     local = Local(batch=batch)
-    requests = [(name, scene.orders[name]) for name in scene.names]
-    grouped, plain = (kind(scene.model, scene.shards, local) for kind in (Grouped, Plain))
-    gain = ratio(lambda: plain.updates(scene.w0, requests, 0), lambda: grouped.updates(scene.w0, requests, 0))
+    requests = [(name, federation.orders[name]) for name in federation.names]
+    grouped, plain = (kind(federation.model, federation.shards, local) for kind in (Grouped, Plain))
+    gain = ratio(lambda: plain.updates(federation.w0, requests, 0), lambda: grouped.updates(federation.w0, requests, 0))
     benchmark.extra_info["plain / grouped"] = round(gain, 2)
     print(f"\n{agents} agents, {points} points, batch {batch}: plain loop / grouped = {gain:.2f}")
-    benchmark(grouped.updates, scene.w0, requests, 0)
+    benchmark(grouped.updates, federation.w0, requests, 0)
 
 
 def test_held_out_losses_together(benchmark) -> None:
     torch.set_num_threads(1)
-    scene = Scene(read("digits"), Layout("digits", "patches", agents=40, points=40), 0)
-    gain = ratio(lambda: [scene.losses.one(scene.w0, name) for name in scene.names], lambda: scene.losses.all(scene.w0))
+    federation = Federation(read("digits"), Layout("digits", "patches", agents=40, points=40), 0)
+    gain = ratio(
+        lambda: [federation.losses.one(federation.w0, name) for name in federation.names],
+        lambda: federation.losses.all(federation.w0),
+    )
     benchmark.extra_info["one by one / together"] = round(gain, 2)
     print(f"\nheld-out losses of 40 agents: one by one / together = {gain:.2f}")
-    benchmark(scene.losses.all, scene.w0)
+    benchmark(federation.losses.all, federation.w0)
 
 
 def test_a_sweep_of_mechanisms_that_share_their_training(benchmark) -> None:
@@ -65,12 +68,12 @@ def test_a_sweep_of_mechanisms_that_share_their_training(benchmark) -> None:
     settings = {"rounds": 5, "server_optimizer": "adam", "eta": 0.01, "slope": "paper", "when_short": "train"}
 
     def sweep(shared: bool) -> list[float]:
-        scene = Scene(data, layout, 0, memory=None if shared else Memory(0))
+        federation = Federation(data, layout, 0, memory=None if shared else Memory(0))
         if not shared:
             local = Local()
-            scene.group(local).trainer = Plain(scene.model, scene.shards, local)
+            federation.group(local).trainer = Plain(federation.model, federation.shards, local)
         runs = [("fedavg", "2"), *(("2p-upbred", beta) for beta in ("0.4", "0.8", "1", "1.2", "1.5", "2"))]
-        return [scene.play({**settings, "mechanism": m, "beta": beta}).welfare for m, beta in runs]
+        return [federation.play({**settings, "mechanism": m, "beta": beta}).welfare for m, beta in runs]
 
     assert sweep(True) == pytest.approx(sweep(False), abs=0.05)
     gain = ratio(lambda: sweep(False), lambda: sweep(True), repeats=1)

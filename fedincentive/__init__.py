@@ -54,7 +54,7 @@ __all__ = [  # noqa: F822
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
-    from .settings import nearest
+    from .checks import nearest
 
     raise AttributeError(f"module {__name__!r} has no name {name!r}.{nearest(name, __all__)}")
 

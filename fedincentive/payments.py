@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from .errors import PaymentError
-from .settings import fraction
+from .checks import fraction
 
 SCALE = 10**6  # fixed-point steps per data point
 MINOR = 10**6  # minor units per unit of money

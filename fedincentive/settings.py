@@ -1,152 +1,195 @@
-"""Settings: frozen dataclasses read from a mapping by one strict reader.
-
-A settings class is an ordinary frozen dataclass; each field says with `setting()` how its value is
-checked. `read` turns a mapping from YAML or TOML into the class, refuses unknown keys with the
-nearest known name, and reports the section the key stands in.
-"""
+"""The one schema of the `incentive:` mapping, whatever host it stands in."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
+from . import checks
+from .checks import setting
 from .errors import SettingError
 
-Check = Callable[[str, Any], Any]
-S = TypeVar("S")
+
+def numbers(name: str, value: Any) -> float | dict[str, float]:
+    """One number at least 0 for all agents, or a mapping from agent to its own number."""
+    if isinstance(value, Mapping):
+        return {checks.text(name, agent): checks.real(0.0)(f"{name}.{agent}", v) for agent, v in value.items()}
+    return checks.real(0.0)(name, value)
 
 
-def setting(check: Check, default: Any = dataclasses.MISSING, *, help: str = "") -> Any:
-    """A dataclass field whose value passes `check(name, value)`, which returns the value to keep."""
-    metadata = {"check": check, "help": help}
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything a run of a mechanism depends on. `Settings.read` checks a mapping from YAML or TOML.
 
+    >>> Settings.read({"mechanism": "upbred", "rounds": 20}).rounds
+    20
+    """
 
-def read(cls: type[S], values: Mapping[str, Any], section: str) -> S:
-    """The settings object for `values`; every problem is a SettingError that names `section.key`."""
-    if not isinstance(values, Mapping):
-        raise SettingError(f"{section} must be a mapping of settings, not {values!r}.")
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for key in values:
-        if key not in fields:
-            raise SettingError(f"{section} has no setting {key!r}.{nearest(str(key), fields)}")
-    checked = {}
-    for name, field in fields.items():
-        if name in values:
-            checked[name] = field.metadata["check"](f"{section}.{name}", values[name])
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise SettingError(f"{section}.{name} is required. {field.metadata['help']}".strip())
-    return cls(**checked)
+    # The algorithm
+    mechanism: str = setting(
+        checks.text,
+        "2p-upbred",
+        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic, or an installed extension's name.",
+    )
+    rounds: int = setting(checks.integer(1), 100, help="T, the number of training rounds.")
+    gamma: float = setting(checks.real(above=0.0), 0.5, help="Step size of the contributions s.")
+    eta: float = setting(checks.real(above=0.0), 1.0, help="Step size of the model w at the center.")
+    tol: float = setting(checks.real(above=0.0), 1e-6, help="Phase 1 rests when no masked slope of s exceeds this.")
+    round_limit: int = setting(checks.integer(1), 10_000, help="The most contribute rounds phase 1 may take.")
+    when_short: str = setting(
+        checks.one_of("stop", "train"),
+        "stop",
+        help="When phase 1 ends below s_max or at its limit: stop with advice, or train on what was committed.",
+    )
+    # Payments
+    beta: Fraction = setting(
+        checks.exact(above=0), Fraction(2), help='Price of one point, exact: a quoted decimal such as "2" or "0.05".'
+    )
+    payment: str | None = setting(
+        checks.optional(checks.one_of("none", "contribution", "truthful", "both")),
+        None,
+        help="Which payments are made; the mechanism's own when not given.",
+    )
+    settlement: str = setting(
+        checks.one_of("tranches", "end", "commitment"),
+        "tranches",
+        help="When the contribution payment is made: each training round on delivered points, once at the end, or when "
+        "phase 1 ends (the paper's reading, under which full delivery is not an equilibrium).",
+    )
+    phi: str = setting(
+        checks.one_of("audited", "paper"),
+        "audited",
+        help="The fine of the truthful payment: charged unless s, d and v are all verified, or as the paper prints it.",
+    )
+    h: str = setting(
+        checks.one_of("previous", "zero", "clarke"),
+        "previous",
+        help="What the truthful payment subtracts: the others' last values, nothing, or their value without the agent.",
+    )
+    fine: Fraction | None = setting(
+        checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."
+    )
+    loss_cap: float = setting(
+        checks.real(above=0.0), 10.0, help="L_cap: losses are cut here, so |valuation| <= loss_cap * value_per_nat."
+    )
+    audit: float = setting(
+        checks.real(0.0, 1.0, above=0.0), 1.0, help="Probability that an agent is audited in a round; divides the fine."
+    )
+    detection: float = setting(
+        checks.real(0.0, 1.0, above=0.0), 1.0, help="Probability that an audit finds a misreport; divides the fine."
+    )
+    audit_seed: int | None = setting(
+        checks.optional(checks.integer(0)),
+        None,
+        help="Seed of the audits, kept from the agents; drawn afresh for every run when not given.",
+    )
+    delta_d: float = setting(
+        checks.real(0.0), 1e-6, help="How far (2-norm) an audited update may be from the gradient."
+    )
+    delta_v: float = setting(checks.real(0.0), 1e-6, help="How far a valuation may be from the oracle's.")
+    # Agents
+    slope: str | None = setting(
+        checks.optional(checks.one_of("bounded", "paper", "counterfactual", "closed-form")),
+        None,
+        help="How an agent estimates d v_i/d s_i: the mechanism's and site's own choice when not given.",
+    )
+    delta: int = setting(checks.integer(1), 10, help="Points added for the `counterfactual` slope.")
+    tau: float = setting(checks.real(0.0), 0.0, help="A bound of -d v_i/d s_i, used by the `bounded` slope.")
+    cost: float | dict[str, float] = setting(
+        numbers, 0.0, help="Cost per point for the whole run: one number, or a mapping from agent to number."
+    )
+    value_per_nat: float = setting(checks.real(above=0.0), 1.0, help="What one nat of loss is worth to an agent.")
+    report_values: bool = setting(
+        checks.flag, True, help="Agents report how they value the model they get, for the welfare metric."
+    )
+    local: str = setting(
+        checks.one_of("epochs", "gradient"),
+        "epochs",
+        help="Local work: d_i = w_local - w after epochs, or one gradient.",
+    )
+    epochs: int = setting(checks.integer(1), 1, help="Local epochs per training round.")
+    batch: int = setting(checks.integer(1), 32, help="Local batch size.")
+    learning_rate: float = setting(checks.real(above=0.0), 0.1, help="Step size of the local optimizer.")
+    # The center
+    aggregation: str | None = setting(
+        checks.optional(checks.text), None, help="Aggregation rule by name; the mechanism's own when not given."
+    )
+    alpha: float = setting(
+        checks.real(0.0, 0.499999),
+        0.1,
+        help="Fraction trimmed on each side, or of agents a robust rule should withstand.",
+    )
+    normalize: str = setting(
+        checks.one_of("kept", "paper"),
+        "kept",
+        help="Trimmed mean: divide by the number kept, or by n as the paper prints.",
+    )
+    clip: float = setting(
+        checks.real(above=0.0), 1.0, help="Longest update: max_norm of norm-clipping, radius of centered-clipping."
+    )
+    weights: str = setting(
+        checks.one_of("uniform", "samples"), "uniform", help="Weights of the mean: 1/n, or by delivered points."
+    )
+    server_optimizer: str = setting(
+        checks.one_of("sgd", "adam"), "sgd", help="How the center applies the aggregated update."
+    )
+    sampled: int | None = setting(
+        checks.optional(checks.integer(1)), None, help="Agents asked in each training round; all when not given."
+    )
+    quorum: float = setting(
+        checks.real(0.0, 1.0, above=0.0),
+        0.5,
+        help="Fraction of the asked agents that must answer for a round to count.",
+    )
+    repeats: int = setting(
+        checks.integer(0), 3, help="How often a round below quorum is asked again before the run fails."
+    )
+    # The run
+    run: str = setting(checks.folder_name, "run", help="Name of the run, part of every ledger entry.")
+    resume: bool = setting(
+        checks.flag, False, help="Continue a run that exists; without it an existing run is an error."
+    )
+    seed: int = setting(checks.integer(0), 0, help="All randomness comes from (seed, agent, step).")
+    state: str | None = setting(checks.optional(checks.text), None, help="Directory that keeps the run's state.")
+    ledger: str | None = setting(
+        checks.optional(checks.text), None, help="SQLite path or postgresql:// address of the payment ledger."
+    )
+    spill: str = setting(
+        checks.one_of("auto", "always", "never"),
+        "auto",
+        help="Updates wait on disk for the end of their round: when a round of them exceeds half of the free memory, "
+        "always, or never. For the rules mean, trimmed-mean and median.",
+    )
+    keys: str | None = setting(
+        checks.optional(checks.text), None, help="JSON file from agent to secret; with it every report must be signed."
+    )
+    scale: int = setting(checks.integer(1), 10**6, help="Fixed-point steps per data point.")
+    minor: int = setting(checks.integer(1), 10**6, help="Minor units per unit of money.")
 
+    @classmethod
+    def read(cls, values: Mapping[str, Any], section: str = "incentive") -> Settings:
+        return checks.read(cls, values, section)
 
-def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    """A sentence that points from an unknown word to the nearest known one, or lists them all."""
-    match = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    if match:
-        return f" Did you mean {match[0]!r}?"
-    return f" Known: {', '.join(sorted(known))}."
+    def cost_of(self, agent: str) -> float:
+        """Agent's cost per point."""
+        if isinstance(self.cost, Mapping):
+            if agent not in self.cost:
+                raise SettingError(f"incentive.cost has no number for agent {agent!r}; known: {', '.join(self.cost)}.")
+            return self.cost[agent]
+        return self.cost
 
+    def plain(self) -> dict[str, Any]:
+        """As JSON values: fractions become strings."""
+        values = dataclasses.asdict(self)
+        return {key: str(value) if isinstance(value, Fraction) else value for key, value in values.items()}
 
-# Checks: each takes (name, value) and returns the value to keep, or raises SettingError.
-
-
-def text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise SettingError(f"{name} must be a non-empty string, not {value!r}.")
-    return value
-
-
-def folder_name(name: str, value: Any) -> str:
-    text(name, value)
-    if any(c in value for c in "/\\") or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
-        raise SettingError(
-            f"{name} is {value!r}: it names a folder, so give printable characters without slashes, at most 200 bytes."
-        )
-    return str(value)
-
-
-def flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise SettingError(f"{name} must be true or false, not {value!r}.")
-    return value
-
-
-def optional(check: Check) -> Check:
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def one_of(*choices: str) -> Check:
-    def check(name: str, value: Any) -> str:
-        if value not in choices:
-            raise SettingError(f"{name} is {value!r}.{nearest(str(value), choices)}")
-        return str(value)
-
-    return check
-
-
-def integer(low: int | None = None, high: int | None = None) -> Check:
-    def check(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise SettingError(f"{name} must be a whole number, not {value!r}.")
-        return _in_range(name, value, low, high)
-
-    return check
-
-
-def real(low: float | None = None, high: float | None = None, *, above: float | None = None) -> Check:
-    """A finite number in [low, high]; `above` makes the lower bound strict."""
-
-    def check(name: str, value: Any) -> float:
-        if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
-            value = float(value)  # YAML takes 1e-06 for a text
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SettingError(f"{name} must be a finite number, not {value!r}.")
-        if above is not None and value <= above:
-            raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
-        return float(_in_range(name, value, low, high))
-
-    return check
-
-
-def exact(above: int | None = None) -> Check:
-    """An exact number from its decimal string or an integer: money never comes from a float."""
-
-    def check(name: str, value: Any) -> Fraction:
-        if isinstance(value, bool) or not isinstance(value, (int, str, Fraction)):
-            raise SettingError(f'{name} must be a quoted decimal such as "2" or "0.05", not {value!r}.')
-        try:
-            number = fraction(value)
-        except (ValueError, ZeroDivisionError):
-            raise SettingError(f"{name} must be a decimal number, not {value!r}.") from None
-        if above is not None and number <= above:
-            raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
-        return number
-
-    return check
-
-
-def fraction(value: Fraction | int | str) -> Fraction:
-    """The exact number, unless writing it out would take forever: 1e99999999 has a hundred million digits."""
-    if isinstance(value, str) and (len(value) > 1000 or re.search(r"e[+-]?\d{4}|_", value, re.IGNORECASE)):
-        raise ValueError("it is too long, or has an underscore that hides how long it is")
-    return Fraction(value)
-
-
-def _in_range(name: str, value: Any, low: Any, high: Any) -> Any:
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = (
-            f"between {low} and {high}"
-            if None not in (low, high)
-            else f"at least {low}"
-            if high is None
-            else f"at most {high}"
-        )
-        raise SettingError(f"{name} must be {bounds}, not {value!r}.")
-    return value
+    @classmethod
+    def documentation(cls) -> list[tuple[str, str, str]]:
+        """(key, default, help) of every setting, for the reference page."""
+        rows = []
+        for field in dataclasses.fields(cls):
+            default = "" if field.default is None else str(field.default)
+            rows.append((field.name, default, field.metadata["help"]))
+        return rows

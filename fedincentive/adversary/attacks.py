@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..checks import nearest
 from ..errors import SettingError
 from ..messages import Update
-from ..settings import nearest
 
 Arrays = dict[str, np.ndarray]
 

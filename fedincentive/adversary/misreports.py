@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..checks import nearest
 from ..errors import SettingError
-from ..settings import nearest
 from .attacks import Attack, attack
 
 Lie = Callable[[float, float], float]  # (truth, s_max) -> what is said

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..identity import authentic, digest, read_keys, sign
 from .agent import Agent
-from .identity import authentic, digest, read_keys, sign
 from .sites import ClosedFormSite, LossSite, Site
 from .slopes import View
 from .softmax import SoftmaxSite

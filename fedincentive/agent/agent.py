@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..adversary import Misreport, misreport
+from ..identity import sign
 from ..messages import Broadcast, Enrol, Report, Update
-from .identity import sign
 from .sites import Site
 from .strategies import Strategy, View, strategy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from ..checks import nearest
 from ..errors import SettingError
-from ..settings import nearest
 from .slopes import SLOPES, View
 
 

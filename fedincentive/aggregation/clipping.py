@@ -12,7 +12,7 @@ from ..errors import AggregationError
 from . import kernel
 from .coordinatewise import check_choice, check_weights
 from .distance_based import check_count, finite_clients, squared_norms
-from .updates import Batch, Entry, read
+from .updates import Batch, Field, read
 
 
 def norm_clipping(
@@ -92,7 +92,7 @@ def shrink(norms: np.ndarray, limit: float) -> np.ndarray:
 
 
 def without_center(batch: Batch) -> Batch:
-    entries = [Entry(entry.name, entry.code, entry.arrays[:-1], entry.original) for entry in batch.entries]
+    entries = [Field(entry.name, entry.code, entry.arrays[:-1], entry.original) for entry in batch.entries]
     return Batch(batch.clients - 1, entries, batch.container)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import AggregationError
 from . import cuda, native
-from .updates import FLOAT64, Batch, Entry, empty_like, memory_order
+from .updates import FLOAT64, Batch, Field, empty_like, memory_order
 
 Settings = tuple[bool, int, list[float], float]  # wide, trim, weights, divisor
 
@@ -64,7 +64,7 @@ def reduce(
 
 
 def reduce_arrays(
-    entries: list[Entry], code: int, settings: Settings, threads: int | None
+    entries: list[Field], code: int, settings: Settings, threads: int | None
 ) -> tuple[list[Any], cuda.Found]:
     """Entries of one dtype in host memory, on the CPU."""
     wide, results, outputs = settings[0], [], []
@@ -89,14 +89,14 @@ def reduce_arrays(
     )
 
 
-def send_arrays(entries: list[Entry], code: int, settings: Settings, device: int) -> tuple[list[Any], cuda.Found]:
+def send_arrays(entries: list[Field], code: int, settings: Settings, device: int) -> tuple[list[Any], cuda.Found]:
     """The same on a CUDA device, through its memory in pieces."""
     made = [wide_like(entry) if settings[0] else empty_like(entry, None) for entry in entries]
     groups, outputs = [entry.arrays for entry in entries], [output for _, output in made]
     return [result for result, _ in made], cuda.reduce_arrays(groups, outputs, code, *settings, device)
 
 
-def wide_like(entry: Entry) -> tuple[np.ndarray, np.ndarray]:
+def wide_like(entry: Field) -> tuple[np.ndarray, np.ndarray]:
     array = np.empty(entry.arrays[0].shape)
     return array, array
 
@@ -130,7 +130,7 @@ def squared_distances(
     return result if center is not None else result.reshape(batch.clients, batch.clients)
 
 
-def strides_of(segment: int, entry: Entry) -> list[tuple[int, int, Sequence[int], Sequence[int]]]:
+def strides_of(segment: int, entry: Field) -> list[tuple[int, int, Sequence[int], Sequence[int]]]:
     """Shape and strides of the clients whose values are not in C order."""
     return [
         (segment, client, array.shape, array.strides)

@@ -23,7 +23,7 @@ TORCH_CODES = {"torch.float32": FLOAT32, "torch.float64": FLOAT64, "torch.float1
 
 
 @dataclass(frozen=True)
-class Entry:
+class Field:
     """One named array of all clients: `arrays[i]` is a view of client i's values (bfloat16 as 16-bit integers)."""
 
     name: str | None  # None: the update is a single array
@@ -42,7 +42,7 @@ class Batch:
     """The updates of all clients, entry by entry."""
 
     clients: int
-    entries: list[Entry]
+    entries: list[Field]
     container: type | None  # dict, OrderedDict, or None where an update is a single array
 
     def __enter__(self) -> Batch:
@@ -56,13 +56,13 @@ class Batch:
 
         return kernel.reduce(self, **options)
 
-    def floating(self) -> list[Entry]:
+    def floating(self) -> list[Field]:
         return [entry for entry in self.entries if entry.code is not None]
 
     def select(self, clients: Sequence[int]) -> Batch:
         """The same with only some clients, in the given order."""
         chosen = [
-            Entry(entry.name, entry.code, [entry.arrays[i] for i in clients], entry.original) for entry in self.entries
+            Field(entry.name, entry.code, [entry.arrays[i] for i in clients], entry.original) for entry in self.entries
         ]
         return Batch(len(clients), chosen, self.container)
 
@@ -112,7 +112,7 @@ def check_names(names: list[str], index: int, item: Any) -> None:
         )
 
 
-def read_entry(name: str | None, items: list[Any]) -> Entry:
+def read_entry(name: str | None, items: list[Any]) -> Field:
     views = [view(name, index, item) for index, item in enumerate(items)]
     first, code, kind = views[0]
     device = None if kind is np.ndarray else items[0].device
@@ -125,7 +125,7 @@ def read_entry(name: str | None, items: list[Any]) -> Entry:
             refuse(name, index, "has dtype", items[index].dtype, items[0].dtype)
         if array.shape != first.shape:
             refuse(name, index, "has shape", array.shape, first.shape)
-    return Entry(name, code, [array for array, _, _ in views], items[0])
+    return Field(name, code, [array for array, _, _ in views], items[0])
 
 
 def refuse(name: str | None, index: int, what: str, got: Any, expected: Any) -> None:
@@ -191,7 +191,7 @@ def view_tensor(torch: Any, name: str | None, index: int | None, tensor: Any) ->
     return tensor.view(torch.int16).numpy() if code == BFLOAT16 else tensor.numpy()
 
 
-def largest(entry: Entry) -> Any:
+def largest(entry: Field) -> Any:
     """Integer buffers (a BatchNorm step counter): the maximum over clients; booleans: true if any is."""
     if entry.on_device:
         tensors: list[Any] = list(entry.arrays)
@@ -214,7 +214,7 @@ def memory_order(arrays: list[np.ndarray]) -> tuple[int, ...] | None:
     return order if all(array.transpose(order).flags.c_contiguous for array in arrays) else None
 
 
-def empty_like(entry: Entry, order: tuple[int, ...] | None) -> tuple[Any, np.ndarray]:
+def empty_like(entry: Field, order: tuple[int, ...] | None) -> tuple[Any, np.ndarray]:
     """A result of the clients' kind to fill, and a NumPy view of it, its values in the given order of axes."""
     first = entry.arrays[0]
     order = order or tuple(range(first.ndim))

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from ..agent.identity import digest
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
+from ..identity import digest
 from ..ledger import Entry, Ledger
 from ..mechanisms import Answer, Mechanism, Oracles, Run, Settings, generator, truthful
 from ..messages import Broadcast, Enrol, Report, RoundResult, Update
-from . import closing, state
+from . import rounds, state
 from .enrolment import enrol, freeze, frozen
 from .manifest import Manifest
 from .metrics import metrics
@@ -34,7 +34,7 @@ class Center:
     around the aggregation sets `hooks`.
     """
 
-    hooks: closing.Hooks | None = None
+    hooks: rounds.Hooks | None = None
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Center:
         mechanism.check(run.n)
         self._check_keys(run)
         run.phase = mechanism.start(run)
-        entries = closing.begin(run, mechanism) if run.phase == "train" else []
+        entries = rounds.begin(run, mechanism) if run.phase == "train" else []
         if warning := caution(run, mechanism):
             log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism)
@@ -175,16 +175,16 @@ class Center:
         entries: list[Entry] = []
         d: Update | None = None
         if run.phase == "contribute":
-            closing.contribute(run, self._reports, absent)
+            rounds.contribute(run, self._reports, absent)
         elif run.phase == "train":
-            w, optimizer, entries, d = closing.train(
+            w, optimizer, entries, d = rounds.train(
                 run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
         else:
-            entries = closing.value(run, self.mechanism, w, self._reports, absent, self.oracles)
-        payments = closing.book(run, entries)
-        begun = closing.advance(run, self.mechanism)
-        for account, amount in closing.book(run, begun).items():
+            entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
+        payments = rounds.book(run, entries)
+        begun = rounds.advance(run, self.mechanism)
+        for account, amount in rounds.book(run, begun).items():
             payments[account] = payments.get(account, 0) + amount
         found = metrics(run, self._reports, absent, payments, d if self.mechanism.truthful else None)
         self._commit(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])

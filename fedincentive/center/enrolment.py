@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..entry import NAME_LENGTH
 from ..errors import SettingError
-from ..ledger.entry import NAME_LENGTH
 from ..mechanisms import Run, Settings
 from ..messages import Enrol, Update
 from ..payments import TREASURY, quantise

@@ -17,7 +17,7 @@ from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
 from ..mechanisms import Answer, Mechanism
 from ..messages import Update
-from .closing import TILED
+from .rounds import TILED
 
 PREFIX = "fedincentive-spill-"
 SHARE = 0.5  # of the memory that is free when the run opens; beyond it `spill: auto` goes to disk

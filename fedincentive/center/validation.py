@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..agent.identity import authentic
 from ..aggregation import all_finite
+from ..checks import nearest
 from ..errors import ReportRefused
+from ..identity import authentic
 from ..mechanisms import Answer, Mechanism, Run
 from ..messages import Report, Update
 from ..payments import quantise
-from ..settings import nearest
 
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 

@@ -8,8 +8,8 @@ import importlib
 import click
 
 from .. import __version__
+from ..checks import nearest
 from ..errors import FedIncentiveError
-from ..settings import nearest
 
 # subcommand -> (module, one line of help shown without importing it)
 COMMANDS = {

@@ -14,7 +14,7 @@ from ..errors import NativeUnavailable
 
 
 @dataclass
-class Finding:
+class Part:
     """One part of the installation: `problems` make doctor exit with 1, `notes` are choices."""
 
     part: str
@@ -23,52 +23,52 @@ class Finding:
     notes: list[str] = field(default_factory=list)
 
 
-def kernels() -> Finding:
+def kernels() -> Part:
     from ..aggregation import native
 
     try:
         info = native.info()
     except NativeUnavailable as error:
-        return Finding("kernels", "not loaded", problems=[str(error)])
+        return Part("kernels", "not loaded", problems=[str(error)])
     facts = f"{info['isa']} of {', '.join(info['compiled'])}; {info['threads']} threads"
-    return Finding("kernels", facts)
+    return Part("kernels", facts)
 
 
-def cuda() -> Finding:
+def cuda() -> Part:
     from ..aggregation import cuda as kernels
 
     info = kernels.info()
     if not info["built"]:
         note = "CUDA kernels are built where nvcc is found: FEDINCENTIVE_CUDA=1 pip install ."
-        return Finding("cuda", "not built", notes=[note])
+        return Part("cuda", "not built", notes=[note])
     devices = ", ".join("{name} (sm_{capability[0]}{capability[1]})".format(**device) for device in info["devices"])
     major, minor = divmod(info["driver"], 1000)
     driver = f"driver for CUDA {major}.{minor // 10}" if info["driver"] else "no driver"
     notes = [f"No CUDA device can be used: {info['problem']}."] if info["problem"] else []
-    return Finding("cuda", f"built for {info['archs']}; {driver}; {devices or 'no device'}", notes=notes)
+    return Part("cuda", f"built for {info['archs']}; {driver}; {devices or 'no device'}", notes=notes)
 
 
-def ledger() -> Finding:
+def ledger() -> Part:
     import sqlite3
 
     notes = []
     if importlib.util.find_spec("psycopg") is None:
         notes.append("PostgreSQL ledgers need psycopg: pip install 'fedincentive[postgres]'.")
-    return Finding("ledger", f"SQLite {sqlite3.sqlite_version}" + ("" if notes else ", PostgreSQL"), notes=notes)
+    return Part("ledger", f"SQLite {sqlite3.sqlite_version}" + ("" if notes else ", PostgreSQL"), notes=notes)
 
 
-def plots() -> Finding:
+def plots() -> Part:
     if importlib.util.find_spec("matplotlib"):
-        return Finding("plots", "matplotlib")
-    return Finding("plots", "off", notes=["Pictures need matplotlib: pip install 'fedincentive[plots]'."])
+        return Part("plots", "matplotlib")
+    return Part("plots", "off", notes=["Pictures need matplotlib: pip install 'fedincentive[plots]'."])
 
 
-def fedml() -> Finding:
+def fedml() -> Part:
     from ..plugins.fedml.doctor import status
 
     found = status()
     facts = "not installed" if found.fedml is None else f"FedML {found.fedml}, " + ("active" if found.active else "off")
-    return Finding("fedml", facts, list(found.problems), list(found.notes))
+    return Part("fedml", facts, list(found.problems), list(found.notes))
 
 
 @click.command()

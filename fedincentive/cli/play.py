@@ -96,8 +96,8 @@ def _table_set(
     from .. import ledger, mechanisms
     from ..agent import Agent, ClosedFormSite, read_keys
     from ..center import Center
+    from ..checks import nearest
     from ..errors import SettingError
-    from ..settings import nearest
 
     for name in (*strategy, *lies):
         if name not in game.agents:

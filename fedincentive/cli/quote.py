@@ -14,10 +14,10 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print the whole quote as JSON.")
 def quote(game: Path, beta: str | None, as_json: bool) -> None:
     """Each agent's payment, worst case and utility against training alone; who loses; which beta works."""
+    from ..checks import exact, real
     from ..game.quoting import quote as make
     from ..game.reading import load
     from ..mechanisms import Settings
-    from ..settings import exact, real
 
     file = load(game)
     Settings.read({**file.incentive, **({} if beta is None else {"beta": beta})})  # nor would it be played otherwise

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import nearest
 from ..errors import SettingError
-from ..settings import nearest
 
 WORDS = 25  # tokens of a tweet that are read, as in the paper's model
 PADDING, UNKNOWN = 0, 1  # token ids

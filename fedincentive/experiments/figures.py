@@ -50,7 +50,7 @@ def subplots(rows: int, columns: int, *, width: float = 4.2, height: float = 3.4
     try:
         import matplotlib
     except ImportError as error:
-        raise SettingError("Figures need matplotlib: pip install 'fedincentive[plots]'.") from error
+        raise SettingError("RunTotals need matplotlib: pip install 'fedincentive[plots]'.") from error
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

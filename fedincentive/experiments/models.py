@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..checks import nearest
 from ..errors import SettingError
 from ..messages import Update
-from ..settings import nearest
 from .data import PADDING, Dataset
 
 TWITTER_VOCABULARY = 400_001  # GloVe's 400,000 words and one for all others

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from ..checks import nearest
 from ..errors import SettingError
-from ..settings import nearest
 
 NAMES = ("quick", "full")
 

@@ -20,7 +20,7 @@ from ..ledger import Checkpoint
 from ..ledger.verify import verify
 from ..reports.page import details, pre, table, text
 from ..reports.page import page as shell
-from . import claims, runner
+from . import paper_claims, runner
 from .studies import STUDIES, Record
 
 SHOWN = 60  # rows of a table; results.csv has them all
@@ -72,7 +72,7 @@ def _claims(root: Path) -> str:
     """Each claim of the paper beside what came out."""
     rows = "".join(
         f"<tr><td>{text(o.claim)}</td><td>{text(o.measured)}</td><td>{text(o.held)}</td></tr>"
-        for o in claims.outcomes(root)
+        for o in paper_claims.outcomes(root)
     )
     head = "<tr><th>claim of the paper</th><th>what came out</th><th>held</th></tr>"
     return f'<h2>Claims</h2><table class="words"><thead>{head}</thead><tbody>{rows}</tbody></table>' if rows else ""

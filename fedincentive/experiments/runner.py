@@ -28,8 +28,8 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import ledger
+from ..checks import nearest
 from ..errors import RunError, SettingError
-from ..settings import nearest
 from . import data, figures, presets
 from .manifest import machine, versions
 from .studies import STUDIES, Bench, Case, Record, Study, label

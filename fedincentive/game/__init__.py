@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from .certificate import Certificate, Fact, certify
-from .claims import CLAIMS, Claim, Finding, Misreports
+from .certificate import CLAIMS, Certificate, Claim, Fact, Misreports, Verdict, certify, outside_options
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
-from .curves import Curve, Line, Logarithm, PowerLaw
 from .dynamics import State, ascent, best_replies, best_reply, contributions, joint, last
 from .games import Game, paper_example, repaired_example
-from .losses import LossValuation
 from .phases import PhaseOne, beta_dom, beta_ne, phase_one
 from .quoting import AgentQuote, Quote, quote
 from .random_games import random_data_value, random_quadratic
-from .rationality import outside_options
 from .reading import GameFile, load, read
 from .regret import Regret, max_regret, regrets
 from .search import Search
-from .valuation import Valuation
-from .valuations import DataValue, Quadratic, SharedError
+from .valuations import Curve, DataValue, Line, Logarithm, LossValuation, PowerLaw, Quadratic, SharedError, Valuation
 
 __all__ = [
     "AgentQuote",
@@ -25,7 +20,7 @@ __all__ = [
     "Certificate",
     "Claim",
     "Fact",
-    "Finding",
+    "Verdict",
     "GameFile",
     "LossValuation",
     "Misreports",

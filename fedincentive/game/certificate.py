@@ -1,21 +1,273 @@
-"""The certificate: how good an outcome is, on what basis, and which promises it kept."""
+"""The certificate: how good an outcome is, on what basis, and which promises it kept.
+
+A mechanism and its payments promise names from `CLAIMS` (or their own `Claim`); the certificate answers held, broken
+with the agent, its deviation and its gain, not verifiable here, or not claimed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..checks import nearest
 from ..errors import GameError
 from .arrays import Array, per_agent
-from .claims import Claim, Evidence, Finding, Misreports, Shortfall, findings
 from .games import Game
-from .rationality import outside_options, over_budget, worse_off
 from .regret import Basis, Regret, max_regret, weakest
-from .search import Search
-from .valuation import Valuation
+from .search import Search, maximise
+from .valuations import Valuation
+
+Status = Literal["held", "broken", "not verifiable", "not claimed"]
+
+
+@dataclass(frozen=True)
+class Misreports:
+    """The result of a search for profitable misreports: how it searched, and the best one it found, if any."""
+
+    search: str
+    gain: float = 0.0
+    agent: str | None = None
+    deviation: str | None = None
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """An agent that ends below its outside option, or pays above its budget, with both numbers."""
+
+    agent: str
+    amount: float
+    limit: float
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Everything a claim may be checked against. None means: not known to whoever certifies."""
+
+    agents: tuple[str, ...]
+    s: Array
+    s_max: Array | None
+    game: Game | None
+    beta: float
+    basis: Basis  # of s
+    payments: tuple[Mapping[str, int], ...] | None  # as posted, one mapping per posting, minor units
+    treasury: int | None  # what the treasury paid out, minor units
+    regret: Regret
+    losers: tuple[Shortfall, ...] | None
+    losers_basis: Basis
+    gap: float | None
+    gap_basis: Basis
+    misreports: Misreports | None
+    tol: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one claim."""
+
+    claim: str
+    status: Status
+    detail: str
+    basis: Basis
+    agent: str | None = None
+    deviation: str | None = None
+    gain: float | None = None
+
+    def __str__(self) -> str:
+        who = ""
+        if self.status == "broken" and self.agent is not None:
+            who = f" [agent {self.agent}, {self.deviation}, gain {self.gain:.6g}]"
+        return f"{self.status}: {self.detail}{who}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A promise: its name, what it says, and how evidence decides it."""
+
+    name: str
+    says: str
+    check: Callable[[Evidence], Verdict]
+
+
+def claim(which: str | Claim) -> Claim:
+    """The claim of that name; a third party's own Claim passes through."""
+    if isinstance(which, Claim):
+        return which
+    if which not in CLAIMS:
+        raise GameError(f"No claim {which!r}.{nearest(which, CLAIMS)}")
+    return CLAIMS[which]
+
+
+def _budget_balanced(known: Evidence) -> Verdict:
+    name = "budget-balanced"
+    if known.payments is None:
+        return Verdict(name, "not verifiable", "no postings were given", "unavailable")
+    for index, posting in enumerate(known.payments):
+        if sum(posting.values()) != 0:
+            detail = f"posting {index} sums to {sum(posting.values())} minor units instead of 0"
+            return Verdict(name, "broken", detail, "exact")
+    if known.treasury:
+        return Verdict(name, "broken", f"the treasury paid {known.treasury} minor units", "exact")
+    return Verdict(name, "held", f"each of {len(known.payments)} postings sums to exactly 0", "exact")
+
+
+def _full_contribution(known: Evidence) -> Verdict:
+    name = "full-contribution"
+    if known.s_max is None:
+        return Verdict(name, "not verifiable", "s_max is not known", "unavailable")
+    short = np.flatnonzero(known.s < known.s_max)
+    if short.size == 0:
+        return Verdict(name, "held", "every agent gives its s_max", known.basis)
+    i = int(np.argmax(known.s_max - known.s))
+    detail = f"{short.size} of {len(known.agents)} agents are short; "
+    detail += f"{known.agents[i]} gives {known.s[i]:g} of {known.s_max[i]:g}"
+    return Verdict(name, "broken", detail, known.basis)
+
+
+def _equilibrium(known: Evidence) -> Verdict:
+    name, regret = "equilibrium", known.regret
+    if regret.value is None:
+        return Verdict(name, "not verifiable", "the agents' utilities are not known here", "unavailable")
+    if regret.value > known.tol:
+        move = f"s -> {regret.deviation:.6g}"
+        detail = "an agent gains by changing its contribution alone"
+        return Verdict(name, "broken", detail, regret.basis, regret.agent, move, regret.value)
+    if regret.lower_bound:
+        return Verdict(name, "not verifiable", f"no profitable deviation found, search = {regret.search}", regret.basis)
+    return Verdict(
+        name, "held", f"no agent gains more than {known.tol:g} by changing its contribution alone", regret.basis
+    )
+
+
+def _individually_rational(known: Evidence) -> Verdict:
+    name = "individually-rational"
+    if known.losers is None:
+        return Verdict(name, "not verifiable", "no outside option (training alone) is known", "unavailable")
+    if not known.losers:
+        return Verdict(name, "held", "every agent has at least its outside option", known.losers_basis)
+    worst = max(known.losers, key=lambda loser: loser.limit - loser.amount)
+    detail = f"{len(known.losers)} of {len(known.agents)} agents would be better off alone"
+    move = f"stays out ({worst.amount:.6g} -> {worst.limit:.6g})"
+    return Verdict(name, "broken", detail, known.losers_basis, worst.agent, move, worst.limit - worst.amount)
+
+
+def _truthful(known: Evidence) -> Verdict:
+    name, found = "truthful", known.misreports
+    if found is None:
+        return Verdict(name, "not verifiable", "no search for misreports was run", "unavailable")
+    if found.gain > known.tol:
+        detail = f"a profitable misreport was found, search = {found.search}"
+        return Verdict(name, "broken", detail, "exact", found.agent, found.deviation, found.gain)
+    # A search that finds nothing is no proof, so this claim is never printed as held.
+    return Verdict(name, "not verifiable", f"no profitable misreport found, search = {found.search}", "exact")
+
+
+def _false_name_proof(known: Evidence) -> Verdict:
+    """Splitting s_i over k names costs it beta (k-1) [S (n-2) + s_i] / ((n-1) (n+k-2)), never a gain."""
+    name, n, total = "false-name-proof", len(known.agents), float(np.sum(known.s))
+    if n < 2 or known.beta <= 0.0:
+        return Verdict(name, "not verifiable", "there is no contribution payment to split", "unavailable")
+    loss = known.beta * (total * (n - 2) + known.s) / ((n - 1) * n)
+    i = int(loss.argmin())
+    detail = (
+        f"splitting into two names costs every agent, {known.agents[i]} the least ({loss[i]:.6g}); more names cost more"
+    )
+    return Verdict(name, "held", detail, known.basis)
+
+
+def _merger_proof(known: Evidence) -> Verdict:
+    """Two agents that merge gain beta [S (n-3) + s_i + s_j] / ((n-2) (n-1)): splitting read backwards."""
+    name, n, total = "merger-proof", len(known.agents), float(np.sum(known.s))
+    if n < 3 or known.beta <= 0.0:
+        return Verdict(name, "not verifiable", "a merger needs 3 agents and a contribution payment", "unavailable")
+    first, second = (int(i) for i in np.argsort(-known.s, kind="stable")[:2])
+    gain = known.beta * (total * (n - 3) + known.s[first] + known.s[second]) / ((n - 2) * (n - 1))
+    if gain <= known.tol:
+        return Verdict(name, "held", "no two agents gain by merging", known.basis)
+    move = f"merges with {known.agents[second]}"
+    return Verdict(name, "broken", "two agents gain by merging", known.basis, known.agents[first], move, gain)
+
+
+def _optimal_welfare(known: Evidence) -> Verdict:
+    name = "optimal-welfare"
+    if known.gap is None:
+        return Verdict(name, "not verifiable", "w_OPT is not known", "unavailable")
+    if known.gap <= known.tol * len(known.agents):
+        return Verdict(name, "held", f"welfare is within {known.tol:g} per agent of the optimum", known.gap_basis)
+    return Verdict(name, "broken", f"welfare is {known.gap:.6g} below the optimum", known.gap_basis)
+
+
+CLAIMS: dict[str, Claim] = {
+    c.name: c
+    for c in (
+        Claim("budget-balanced", "every posting sums to exactly 0 and the treasury pays nothing", _budget_balanced),
+        Claim("full-contribution", "every agent gives its s_max", _full_contribution),
+        Claim("equilibrium", "nobody gains by changing its own contribution at the final w", _equilibrium),
+        Claim("individually-rational", "nobody would be better off training alone", _individually_rational),
+        Claim("truthful", "nobody gains by misreporting s, d or v", _truthful),
+        Claim("false-name-proof", "nobody gains by splitting into several names", _false_name_proof),
+        Claim("merger-proof", "nobody gains by merging with another agent", _merger_proof),
+        Claim("optimal-welfare", "welfare reaches max_w sum_i v_i(w, s_max)", _optimal_welfare),
+    )
+}
+
+
+def findings(
+    claims: Sequence[str | Claim], known: Evidence, disclaimed: Mapping[str, str], notes: Mapping[str, str]
+) -> tuple[Verdict, ...]:
+    """One finding per claim, then one per claim the mechanism expressly does not make, with its reason."""
+    made = []
+    for which in claims:
+        found = claim(which).check(known)
+        note = notes.get(found.claim)
+        made.append(found if note is None else Verdict(**{**found.__dict__, "detail": f"{found.detail} ({note})"}))
+    return (*made, *(Verdict(claim(name).name, "not claimed", why, "exact") for name, why in disclaimed.items()))
+
+
+def outside_options(game: Game) -> Array | None:
+    """What each agent has without the federation: as given, else its best by training alone, else None.
+
+    Training alone, agent i picks the t that maximises its value alone minus its cost.
+    """
+    if game.outside_option is not None:
+        return game.outside_option
+    if game.valuation.alone(game.s_max) is None:
+        return None
+    nobody = np.zeros(game.n)
+
+    def alone(t: Array) -> Array:
+        value = game.valuation.alone(t)
+        return (nobody if value is None else value) - game.cost.unilateral(nobody, t)
+
+    concave = game.valuation.concave_alone and game.cost.concave_utility
+    return maximise(alone, nobody, game.s_max, Search(), concave=bool(concave))[1]
+
+
+def worse_off(game: Game, w: Array, s: Array, paid: Array, outside: Array | None) -> tuple[Shortfall, ...] | None:
+    """The agents whose utility at (w, s) with these payments is below their outside option."""
+    if outside is None:
+        return None
+    utility = game.values(w, s) - game.costs(s) + paid
+    return _rows(game, utility, outside, utility < outside - _slack(utility))
+
+
+def over_budget(game: Game, paid: Array) -> tuple[Shortfall, ...] | None:
+    """The agents that pay more than their budget."""
+    if game.budget is None:
+        return None
+    return _rows(game, -paid, game.budget, -paid > game.budget + _slack(paid))
+
+
+def _slack(amount: Array) -> Array:
+    return 1e-9 * np.maximum(1.0, np.abs(amount))  # rounding is no loss
+
+
+def _rows(game: Game, amount: Array, limit: Array, which: NDArray[np.bool_]) -> tuple[Shortfall, ...]:
+    return tuple(Shortfall(game.agents[i], float(amount[i]), float(limit[i])) for i in np.flatnonzero(which))
+
 
 LIVE = {"tranches": True, "end": True, "commitment": False}  # does a change in phase 2 still move the payment?
 UNKNOWN = Regret(None, None, None, "unavailable", lower_bound=True)
@@ -54,10 +306,10 @@ class Certificate:
     losers: tuple[Shortfall, ...] | None  # agents below their outside option
     over_budget: tuple[Shortfall, ...] | None
     rationality_basis: Basis
-    findings: tuple[Finding, ...]
+    findings: tuple[Verdict, ...]
 
     @property
-    def broken(self) -> tuple[Finding, ...]:
+    def broken(self) -> tuple[Verdict, ...]:
         return tuple(f for f in self.findings if f.status == "broken")
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +323,7 @@ class Certificate:
         read["regret_truthful"] = values["regret_truthful"] and Regret(**values["regret_truthful"])
         for name in ("losers", "over_budget"):
             read[name] = None if values[name] is None else tuple(Shortfall(**row) for row in values[name])
-        read["findings"] = tuple(Finding(**row) for row in values["findings"])
+        read["findings"] = tuple(Verdict(**row) for row in values["findings"])
         return cls(**read)
 
     def __str__(self) -> str:

@@ -11,8 +11,7 @@ import numpy as np
 from ..errors import GameError
 from .arrays import Array, per_agent, vector
 from .costs import Cost, LinearCost
-from .valuation import Valuation
-from .valuations import SharedError
+from .valuations import SharedError, Valuation
 
 NEAR = 1e-11  # of s_max: more than the rounding of ten thousand steps, far less than a data point
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from ..errors import GameError
 from .arrays import Array
-from .betas import BetaRange, Bound, advantage, affordable, combine, rational
+from .certificate import outside_options
 from .dynamics import best_replies
 from .games import Game
-from .phases import beta_dom, withholding_gains
-from .rationality import outside_options
+from .phases import BetaRange, Bound, advantage, affordable, beta_dom, combine, rational, withholding_gains
 from .regret import max_regret
 from .steps import kappa
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from ..errors import GameError
 from .costs import LinearCost
-from .curves import PowerLaw
 from .games import Game
-from .valuations import DataValue, Quadratic
+from .valuations import DataValue, PowerLaw, Quadratic
 
 
 def names(n: int) -> tuple[str, ...]:

@@ -1,15 +1,178 @@
-"""Valuations in closed form: the paper's example as a family, quadratic games, data as a shared good."""
+"""Valuations: the benefit v_i(w, s) of each agent, for all agents at once.
+
+In closed form: the paper's example as a family, quadratic games, data as a shared good with a curve from points to
+value. From training: the held-out loss of a host's model; no framework is imported here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import GameError
 from .arrays import Array, shaped, vector
-from .curves import Curve
-from .valuation import Valuation
+
+
+class Valuation(ABC):
+    """v_i(w, s) for all agents at once.
+
+    A new valuation writes `value`, `slope` and `gradient`; the rest has correct defaults and is overridden where a
+    closed form is faster or more is known.
+    """
+
+    concave: bool | None = None  # v_i known concave in its own s_i (True), known not to be (False), not known (None)
+    concave_alone: bool | None = None  # the same of `alone`
+    estimated: bool = False  # values come from training runs and carry a standard error
+
+    @abstractmethod
+    def value(self, w: Array, s: Array) -> Array:
+        """v_i(w, s), shape (n,)."""
+
+    @abstractmethod
+    def slope(self, w: Array, s: Array) -> Array:
+        """d v_i / d s_i, shape (n,)."""
+
+    @abstractmethod
+    def gradient(self, w: Array, s: Array) -> Array:
+        """grad_w v_i(w, s), one row per agent, shape (n, m)."""
+
+    def check(self, n: int, m: int) -> None:  # noqa: B027
+        """Raises GameError unless this valuation fits n agents and m parameters."""
+
+    def mean_gradient(self, w: Array, s: Array) -> Array:
+        """(1/n) sum_i grad_w v_i, shape (m,); closed forms compute it without the (n, m) matrix."""
+        return self.gradient(w, s).mean(axis=0)
+
+    def unilateral(self, w: Array, s: Array, t: Array) -> Array:
+        """v_i(w, (t_i, s_-i)) for all i: each agent alone moves to its own t_i; -inf where that is not defined.
+
+        One call of `value` per agent unless overridden.
+        """
+        out = np.empty(len(s))
+        moved = np.array(s, dtype=np.float64)
+        for i in range(len(s)):
+            moved[i] = t[i]
+            out[i] = self.value(w, moved)[i]
+            moved[i] = s[i]
+        return out
+
+    def tau(self, s_max: Array, w: Array | None = None) -> Array | None:
+        """max(0, sup of -d v_i/d s_i) over the box [0, s_max]; at this w, or over every w. None where none is known."""
+        return None
+
+    def others(self, w: Array, s: Array, t: Array) -> Array:
+        """sum_{j != i} v_j(w, (t_i, s_-i)) for all i: what the others would have if i alone moved to t_i."""
+        out = np.empty(len(s))
+        moved = np.array(s, dtype=np.float64)
+        for i in range(len(s)):
+            moved[i] = t[i]
+            values = self.value(w, moved)
+            out[i] = values.sum() - values[i]
+            moved[i] = s[i]
+        return out
+
+    def optimum(self, s: Array) -> Array | None:
+        """argmax_w sum_i v_i(w, s), or None where it is not known in closed form."""
+        return None
+
+    def standard_error(self, w: Array, s: Array) -> Array | None:
+        """The standard error of each v_i(w, s) where values are estimated."""
+        return None
+
+    def alone(self, t: Array) -> Array | None:
+        """max_w v_i(w, (t_i, 0)): agent i by itself on t_i points with its own best model, or None if undefined."""
+        return None
+
+    def curvature(self, s: Array) -> tuple[float, float] | None:
+        """(nu, M): strong convexity and smoothness in w of f = -(1/n) sum_i v_i at this s, or None."""
+        return None
+
+
+class Curve(ABC):
+    """An increasing concave function of the useful points e >= 0, elementwise over agents."""
+
+    def check(self, n: int) -> None:
+        """Raises GameError unless every parameter is one number or one per agent."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            shaped(field.name, getattr(self, field.name), (), (n,))
+
+    @abstractmethod
+    def value(self, e: Array) -> Array: ...
+
+    @abstractmethod
+    def slope(self, e: Array) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PowerLaw(Curve):
+    """An accuracy curve a - b (prior + e)^(-power): every further point helps less and the value stays below a.
+
+    >>> PowerLaw(1.0, 1.0, 0.5, 1.0).value(np.array([0.0, 3.0]))
+    array([0. , 0.5])
+    """
+
+    a: Array
+    b: Array
+    power: Array = 0.5  # type: ignore[assignment]
+    prior: Array = 1.0  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", vector("a", self.a))
+        object.__setattr__(self, "b", vector("b", self.b, low=0.0))
+        object.__setattr__(self, "power", vector("power", self.power, above=0.0))
+        object.__setattr__(self, "prior", vector("prior", self.prior, above=0.0))
+
+    def value(self, e: Array) -> Array:
+        return self.a - self.b * (self.prior + e) ** -self.power
+
+    def slope(self, e: Array) -> Array:
+        return self.b * self.power * (self.prior + e) ** (-self.power - 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Logarithm(Curve):
+    """b ln(1 + e / scale).
+
+    >>> Logarithm(2.0, 1.0).slope(np.array([0.0, 1.0]))
+    array([2., 1.])
+    """
+
+    b: Array
+    scale: Array = 1.0  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "b", vector("b", self.b, low=0.0))
+        object.__setattr__(self, "scale", vector("scale", self.scale, above=0.0))
+
+    def value(self, e: Array) -> Array:
+        return self.b * np.log1p(e / self.scale)
+
+    def slope(self, e: Array) -> Array:
+        return self.b / (self.scale + e)
+
+
+@dataclass(frozen=True, eq=False)
+class Line(Curve):
+    """b e: every point is worth the same.
+
+    >>> Line(0.5).value(np.array([4.0]))
+    array([2.])
+    """
+
+    b: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "b", vector("b", self.b, low=0.0))
+
+    def value(self, e: Array) -> Array:
+        return self.b * e
+
+    def slope(self, e: Array) -> Array:
+        return np.broadcast_to(self.b, np.shape(e)).copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +370,7 @@ class DataValue(Valuation):
     `curve` turns useful points into value (an accuracy curve, a logarithm, a line); `spill` in [0, 1] says how much of
     another agent's point is worth to me; `x` is each agent's ideal model (n x m) and `fit` how much it cares.
 
-    >>> from fedincentive.game.curves import Logarithm
+    >>> from fedincentive.game.valuations import Logarithm
     >>> DataValue(Logarithm(1.0, 1.0), x=[[0.0], [0.0]]).value(np.zeros(1), np.array([0.0, 9.0])).round(3)
     array([2.303, 2.303])
     """
@@ -264,3 +427,77 @@ class DataValue(Valuation):
 
     def _useful(self, s: Array, t: Array) -> Array:
         return t + self.spill * (np.sum(s) - s)
+
+
+@dataclass(frozen=True, eq=False)
+class LossValuation(Valuation):
+    """v_i(w, s) = value_per_nat (r_i - min(L_i(w'), cap)), w' the model after one round from w with contributions s.
+
+    At a fixed w the loss ignores s, so a dependence on s needs `train(w, s, draw)`, one round of training; `draws`
+    rounds are averaged and give the standard error. Without `train`, w' = w and every slope in s is 0. `losses(w)`
+    returns one held-out loss per agent, in nats. Cross-entropy is unbounded, hence `cap`.
+
+    >>> held_out = LossValuation(lambda w: np.array([0.5, 9.0]), reference=np.log(10), cap=5.0)
+    >>> held_out.value(np.zeros(1), np.zeros(2)).round(3)
+    array([ 1.803, -2.697])
+    """
+
+    losses: Callable[[Array], Array]
+    reference: Array
+    cap: float
+    value_per_nat: Array = 1.0  # type: ignore[assignment]
+    train: Callable[[Array, Array, int], Array] | None = None
+    gradient_of: Callable[[Array, Array], Array] | None = None
+    draws: int = 1
+    delta: float = 1.0  # points by which the counterfactual slope moves s_i
+    s_max: Array | None = None  # where the counterfactual looks backwards instead
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reference", vector("reference", self.reference))
+        object.__setattr__(self, "value_per_nat", vector("value_per_nat", self.value_per_nat, low=0.0))
+        for name in ("cap", "delta"):
+            vector(name, getattr(self, name), above=0.0)
+        if self.draws < 1:
+            raise GameError(f"draws must be at least 1, not {self.draws}.")
+
+    @property
+    def estimated(self) -> bool:  # type: ignore[override]
+        return self.train is not None
+
+    def check(self, n: int, m: int) -> None:
+        shaped("reference", self.reference, (), (n,))
+        shaped("value_per_nat", self.value_per_nat, (), (n,))
+
+    def value(self, w: Array, s: Array) -> Array:
+        return self._drawn(w, s).mean(axis=0)
+
+    def standard_error(self, w: Array, s: Array) -> Array | None:
+        if self.train is None or self.draws < 2:
+            return None
+        return self._drawn(w, s).std(axis=0, ddof=1) / np.sqrt(self.draws)
+
+    def slope(self, w: Array, s: Array) -> Array:
+        """Counterfactual: the change of v_i per point when i alone trains on delta points more (or fewer, at s_max)."""
+        if self.train is None:
+            return np.zeros(np.shape(s))
+        forward = np.ones(np.shape(s), dtype=bool) if self.s_max is None else s + self.delta <= self.s_max
+        moved = np.where(forward, s + self.delta, np.maximum(s - self.delta, 0.0))
+        width = np.where(moved == s, 1.0, moved - s)
+        return (self.unilateral(w, s, moved) - self.value(w, s)) / width
+
+    def gradient(self, w: Array, s: Array) -> Array:
+        if self.gradient_of is None:
+            raise GameError("This loss-based valuation was given no gradient in w: pass gradient_of(w, s).")
+        return np.asarray(self.gradient_of(w, s), dtype=np.float64)
+
+    def _drawn(self, w: Array, s: Array) -> Array:
+        """One row of values per draw; draw k is the same round in every call, so differences share their noise."""
+        if self.train is None:
+            return self._worth(w)[None]
+        return np.stack([self._worth(self.train(w, s, draw)) for draw in range(self.draws)])
+
+    def _worth(self, w: Array) -> Array:
+        loss = np.asarray(self.losses(w), dtype=np.float64)
+        if np.isnan(loss).any():
+            raise GameError(f"The held-out loss of agent {int(np.flatnonzero(np.isnan(loss))[0])} is NaN.")
+        return self.value_per_nat * (self.reference - np.minimum(loss, self.cap))

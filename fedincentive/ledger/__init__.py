@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..entry import BALANCED, KINDS, Entry
 from ..payments import MINOR
 from .chain import Checkpoint
-from .entry import BALANCED, KINDS, Entry
 from .rules import reversal, settlement, tranche, transfer, truthful
 from .store import Ledger, Receipt, Record
 

@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 from hashlib import sha256
 
+from ..entry import VERSION, canonical
 from ..errors import LedgerError
-from .entry import VERSION, canonical
 
 
 @dataclass(frozen=True)

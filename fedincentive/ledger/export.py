@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from ..entry import canonical
 from ..errors import LedgerError
 from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
-from .entry import canonical
 from .store import Ledger
 
 CURRENCY = "CREDIT"

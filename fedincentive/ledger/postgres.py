@@ -10,10 +10,10 @@ from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..entry import VERSION, Entry, canonical
 from ..errors import LedgerError
 from . import chain
 from .chain import Checkpoint
-from .entry import VERSION, Entry, canonical
 from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
 
 try:

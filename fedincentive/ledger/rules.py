@@ -19,9 +19,9 @@ from fractions import Fraction
 from typing import Any
 
 from .. import payments
+from ..entry import BALANCED, Entry
 from ..errors import FedIncentiveError
 from ..payments import MINOR, SCALE
-from .entry import BALANCED, Entry
 from .store import REVERSAL, Record, difference
 
 Amounts = dict[str, int]

@@ -12,10 +12,10 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
+from ..entry import VERSION, Entry, posted_text
 from ..errors import LedgerError
 from . import chain
 from .chain import Checkpoint
-from .entry import VERSION, Entry, posted_text
 from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
 
 APPLICATION = 0x46444C47  # "FDLG", in the file's header: `file` and we recognise a ledger by it

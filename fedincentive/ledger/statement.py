@@ -11,7 +11,7 @@ from .store import Ledger, Record
 
 
 @dataclass(frozen=True)
-class Line:
+class StatementLine:
     """One entry from one account's point of view. Points are decimals, amounts minor units."""
 
     seq: int
@@ -32,7 +32,7 @@ class Statement:
 
     account: str
     minor: int
-    lines: tuple[Line, ...]
+    lines: tuple[StatementLine, ...]
 
     @property
     def paid(self) -> int:
@@ -54,7 +54,7 @@ class Statement:
 
 def statement(book: Ledger, account: str, run: str | None = None) -> Statement:
     """Everything in the ledger, or in one run of it, that concerns the account."""
-    lines: list[Line] = []
+    lines: list[StatementLine] = []
     balance = 0
     with book.snapshot():
         for record in book.entries(run):
@@ -69,13 +69,13 @@ def _concerns(record: Record, account: str) -> bool:
     return account in entry.postings or any(isinstance(v, dict) and account in v for v in entry.inputs.values())
 
 
-def _line(record: Record, account: str, balance: int, minor: int) -> Line:
+def _line(record: Record, account: str, balance: int, minor: int) -> StatementLine:
     e, given = record.entry, record.entry.inputs
     committed = _points(given, "s", account)
     delivered = _points(given, "delivered", account)
     amount = e.postings.get(account, 0)
     because = _because(e.rule, given, account, minor)
-    return Line(record.seq, e.run, e.round, e.kind, e.rule, committed, delivered, amount, balance, because)
+    return StatementLine(record.seq, e.run, e.round, e.kind, e.rule, committed, delivered, amount, balance, because)
 
 
 def _points(given: dict[str, Any] | Any, name: str, account: str) -> str | None:

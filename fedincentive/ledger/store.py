@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from ..entry import Entry
 from ..errors import LedgerConflict, LedgerError
 from . import chain
 from .chain import Checkpoint
-from .entry import Entry
 
 REVERSAL = "reversal/1"
 

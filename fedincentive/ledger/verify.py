@@ -24,11 +24,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..entry import BALANCED, POSTINGS, VERSION, canonical, posted_text
 from ..errors import LedgerError
 from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
-from .entry import BALANCED, POSTINGS, VERSION, canonical, posted_text
 from .rules import Replay
 from .store import Ledger, Row, difference
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..draws import generator
+from ..settings import Settings
 from .base import Answer, Mechanism, Promises, Run
 from .oracles import GameOracle, Oracles, UpdateOracle, ValuationOracle
 from .registry import get, names
-from .seeds import generator
-from .settings import Settings
 
 __all__ = [
     "Answer",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from .. import aggregation
 from ..errors import SettingError
 from ..messages import Phase, Update
-from .settings import Settings
+from ..settings import Settings
 
 
 @dataclass

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from ..errors import SettingError
 from ..messages import Phase
+from ..settings import Settings
 from .base import Mechanism, Promises, Run
-from .settings import Settings
 
 
 class FedAvgStrategic(Mechanism):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
+from ..checks import nearest
 from ..errors import SettingError
-from ..settings import nearest
+from ..settings import Settings
 from .base import Mechanism
 from .fedavg import FedAvg
 from .fedavg_strategic import FedAvgStrategic
-from .settings import Settings
 from .t_upbred import TruthfulUpbred
 from .two_phase import TrimmedTwoPhase, TwoPhase
 from .upbred import Upbred

@@ -19,13 +19,13 @@ from fractions import Fraction
 import numpy as np
 
 from .. import ledger
+from ..draws import generator
 from ..ledger import Entry
 from ..messages import Update
 from ..payments import quantise
+from ..settings import Settings
 from .base import Answer, Promises, Run
 from .oracles import Oracles
-from .seeds import generator
-from .settings import Settings
 
 
 def effective_phi(settings: Settings, oracles: Oracles) -> str:

@@ -16,12 +16,12 @@ from ..ledger import Ledger
 from ..ledger.export import keep_apart
 from ..ledger.verify import Verification, verify
 from ..payments import TREASURY
-from . import charts, figures, manifest
+from . import charts, manifest, run_totals
 from .charts import Bar
-from .figures import Figures
+from .format import NOTHING, count, money, name, points, share
 from .page import page, pre, table, text
+from .run_totals import RunTotals
 from .section import section
-from .words import NOTHING, count, money, name, points, share
 
 PROBLEMS = 20  # findings on the page; `fedincentive ledger verify` lists them all
 
@@ -33,7 +33,7 @@ class Checked:
     address: str
     result: Verification | None
     problems: tuple[str, ...]
-    runs: tuple[Figures, ...] = ()
+    runs: tuple[RunTotals, ...] = ()
 
 
 def write(targets: Sequence[str], out: str | Path) -> list[Checked]:
@@ -58,7 +58,7 @@ def check(target: str) -> Checked:
         if not result.clean:
             return Checked(book.address, result, tuple(map(str, result.findings)))
         try:
-            return Checked(book.address, result, (), tuple(figures.read(book, result.head.count, found)))
+            return Checked(book.address, result, (), tuple(run_totals.read(book, result.head.count, found)))
         except LedgerError as error:
             return Checked(book.address, result, (str(error),))
 
@@ -96,7 +96,7 @@ def _verdict(found: Sequence[Checked]) -> str:
     )
 
 
-def _comparison(runs: Sequence[Figures]) -> str:
+def _comparison(runs: Sequence[RunTotals]) -> str:
     """The runs beside each other: what each mechanism achieved."""
     if len(runs) < 2:
         return ""

@@ -10,14 +10,14 @@ from ..ledger.verify import Verification
 from ..payments import TREASURY
 from . import charts
 from .charts import Bar
-from .figures import Figures
+from .format import NOTHING, count, money, name, points, rate
 from .page import details, pre, table, text
-from .words import NOTHING, count, money, name, points, rate
+from .run_totals import RunTotals
 
 SHOWN = 60  # agents and rounds on the page; the ledger has them all
 
 
-def section(run: Figures, address: str, result: Verification, *, titled: bool) -> str:
+def section(run: RunTotals, address: str, result: Verification, *, titled: bool) -> str:
     return "".join(
         [
             "<section>" + (f"<h2>{text(name(run))}</h2>" if titled else ""),
@@ -33,7 +33,7 @@ def section(run: Figures, address: str, result: Verification, *, titled: bool) -
     )
 
 
-def _story(run: Figures) -> str:
+def _story(run: RunTotals) -> str:
     """The run in a few sentences."""
     told = []
     if run.manifest.outcome:
@@ -56,7 +56,7 @@ def _story(run: Figures) -> str:
     return " ".join(told)
 
 
-def _trouble(run: Figures) -> str:
+def _trouble(run: RunTotals) -> str:
     """What an operator should know: a run that ended short, reports that were refused, or no manifest."""
     o, said = run.manifest.outcome, []
     if not run.manifest.run:
@@ -70,7 +70,7 @@ def _trouble(run: Figures) -> str:
     return "".join(f"<p>{text(line)}</p>" for line in said)
 
 
-def _contributions(run: Figures) -> str:
+def _contributions(run: RunTotals) -> str:
     bars, key = (run.last, "Bar: last. Stroke: first.") if run.last else (run.committed, "Bar: committed.")
     if not bars:
         return ""
@@ -87,7 +87,7 @@ def _contributions(run: Figures) -> str:
     return charts.bars("Points contributed", rows, f"{key} Shaded: all the agent has." if run.limits else key)
 
 
-def _balances(run: Figures) -> str:
+def _balances(run: RunTotals) -> str:
     if not run.moved and not run.balance(TREASURY):
         return ""
     accounts = [*_shown(run), *([TREASURY] if run.balance(TREASURY) else [])]
@@ -95,7 +95,7 @@ def _balances(run: Figures) -> str:
     return charts.bars("Balances", rows, "Units of money: what was received less what was paid.")
 
 
-def _over_rounds(run: Figures) -> str:
+def _over_rounds(run: RunTotals) -> str:
     """Contribution and welfare, as far as entries recorded them round by round."""
     drawn = []
     limit = sum(run.limits.values())
@@ -116,7 +116,7 @@ def _over_rounds(run: Figures) -> str:
     return "".join(drawn)
 
 
-def _agents(run: Figures) -> str:
+def _agents(run: RunTotals) -> str:
     known = bool(run.valuations and run.costs)
     titles = ["agent", "first", "last", "has", "paid", "received", "balance"]
     titles += ["model is worth", "cost of data", "net gain"] if known else []
@@ -137,7 +137,7 @@ def _agents(run: Figures) -> str:
     return table(titles, rows, numbers=1, total=True) + f'{left}<p class="small">{note}</p>'
 
 
-def _agent(agent: str, run: Figures, known: bool) -> list[str]:
+def _agent(agent: str, run: RunTotals, known: bool) -> list[str]:
     gave = [points(some[agent]) if agent in some else NOTHING for some in (run.first, run.last, run.limits)]
     amounts = [run.paid.get(agent, 0), run.received.get(agent, 0), run.balance(agent)]
     if known:
@@ -146,7 +146,7 @@ def _agent(agent: str, run: Figures, known: bool) -> list[str]:
     return [agent, *gave, *(money(amount, run) for amount in amounts)]
 
 
-def _checks(run: Figures, address: str, result: Verification) -> str:
+def _checks(run: RunTotals, address: str, result: Verification) -> str:
     postings = sum(at.postings for at in run.rounds.values())
     unbalanced = [number for number, at in run.rounds.items() if at.total]
     heads = count(result.checkpoints, "head")
@@ -165,7 +165,7 @@ def _checks(run: Figures, address: str, result: Verification) -> str:
     return f'<table class="words"><tbody>{body}</tbody></table>'
 
 
-def _rounds(run: Figures) -> str:
+def _rounds(run: RunTotals) -> str:
     rows = [
         [str(number), ", ".join(at.kinds), str(at.postings), decimal(at.moved, run.minor), decimal(at.total, run.minor)]
         for number, at in sorted(run.rounds.items())
@@ -174,7 +174,7 @@ def _rounds(run: Figures) -> str:
     return table(["round", "entries", "postings", "moved", "sum"], rows[:SHOWN], numbers=2) + more
 
 
-def _shown(run: Figures) -> list[str]:
+def _shown(run: RunTotals) -> list[str]:
     """All agents, or of many those with the lowest and the highest balances."""
     if len(run.agents) <= SHOWN:
         return list(run.agents)

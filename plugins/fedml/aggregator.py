@@ -54,7 +54,7 @@ def check(aggregator: ServerAggregator, args: Any) -> None:
         raise SettingError(f"enable_fhe: {args.federated_optimizer} checks every update, so none may be encrypted.")
 
 
-class Hooks:
+class AggregatorHooks:
     """The user's hooks, in FedML's order: on_before_aggregation, the center's rule, on_after_aggregation.
 
     Where neither a subclass, an attack nor differential privacy changes them they do nothing, and cost nothing.

@@ -11,8 +11,8 @@ from ...agent import Agent
 from ...errors import RunError
 from ...messages import Broadcast
 from . import wire
-from .links import Link
 from .settings import HostSettings
+from .transports import Transport
 
 log = logging.getLogger("fedincentive")
 SERVER = 0
@@ -21,7 +21,9 @@ SERVER = 0
 class Client:
     """One agent behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
 
-    def __init__(self, link: Link, agent: Agent, run: str, host: HostSettings, memory: Path, *, resume: bool) -> None:
+    def __init__(
+        self, link: Transport, agent: Agent, run: str, host: HostSettings, memory: Path, *, resume: bool
+    ) -> None:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
         self._latest, self._answer = (-1, False), b""
         if resume and memory.exists():

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ... import aggregation
+from ...checks import nearest
 from ...errors import SettingError
-from ...settings import nearest
 
 Updates = list[tuple[float, "OrderedDict[str, Any]"]]  # FedML's (sample count, state dict) of each client
 _MARK = "_fedincentive"

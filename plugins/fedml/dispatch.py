@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import mechanisms
+from ...checks import nearest
 from ...errors import SettingError
-from ...settings import nearest
 
 _MARK = "_fedincentive"
 

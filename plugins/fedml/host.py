@@ -122,7 +122,7 @@ class Host:
 
     def _hooked(self, center: Center) -> Center:
         if self.game is None:
-            center.hooks = server_side.Hooks(self.aggregator)
+            center.hooks = server_side.AggregatorHooks(self.aggregator)
         return center
 
     @property

@@ -16,9 +16,9 @@ from ...messages import RoundResult
 from .arrays import set_model
 from .client import Client
 from .host import Host
-from .links import connect
 from .metrics import record
 from .server import Server
+from .transports import connect
 
 log = logging.getLogger("fedincentive")
 

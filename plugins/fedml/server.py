@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ...agent import authentic
 from ...center import Center, Outcome
+from ...checks import nearest
 from ...errors import QuorumError, ReportRefused
 from ...messages import Enrol, Report, RoundResult
-from ...settings import nearest
 from . import wire
-from .links import Link
 from .settings import HostSettings
+from .transports import Transport
 
 log = logging.getLogger("fedincentive")
 POLL = 0.5
@@ -28,7 +28,7 @@ class Server:
 
     def __init__(
         self,
-        link: Link,
+        link: Transport,
         ranks: Ranks,
         host: HostSettings,
         start: Callable[[list[Enrol]], Center],

@@ -19,10 +19,9 @@ from typing import Any
 
 import yaml
 
-from ... import mechanisms
-from ... import settings as checks
+from ... import checks, mechanisms
+from ...checks import nearest, setting
 from ...errors import SettingError
-from ...settings import nearest, setting
 
 # What FedML's YAML says elsewhere: the core's key -> FedML's
 FEDML_HAS = {

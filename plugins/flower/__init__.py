@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ...settings import nearest
+from ...checks import nearest
 
 if TYPE_CHECKING:
     from .client import StrategicApp, play, points, strategic

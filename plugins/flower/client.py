@@ -13,9 +13,9 @@ from flwr.clientapp import ClientApp
 
 from ...adversary import Misreport
 from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy
-from ...agent.identity import sign_enrolment
 from ...errors import SettingError
 from ...game import Game
+from ...identity import sign_enrolment
 from ...mechanisms import generator
 from ...messages import Broadcast, Update
 from .node import Number, agent_key, agent_name, cost_of, named, node_setting

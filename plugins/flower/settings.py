@@ -15,10 +15,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ... import mechanisms
-from ... import settings as checks
+from ... import checks, mechanisms
+from ...checks import nearest, setting
 from ...errors import SettingError
-from ...settings import nearest, setting
 
 SECTION = "incentive"
 

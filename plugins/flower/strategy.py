@@ -21,7 +21,7 @@ from ...ledger import Ledger
 from ...mechanisms import Oracles, Settings
 from ...messages import RoundResult, Update
 from . import reporting
-from .carrier import Carrier
+from .nodes import Nodes
 from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
 from .settings import HostSettings, read
 
@@ -67,7 +67,7 @@ class IncentiveStrategy(FedAvg):
         self.rounds: list[RoundResult] = []
         self._ledger = ledger
         self._center: Center | None = None
-        self._carrier: Carrier | None = None
+        self._nodes: Nodes | None = None
         self._encoded: tuple[Update, ArrayRecord] | None = None
         self._asking: dict[int, str] = {}  # node -> agent of the round that is open
 
@@ -84,10 +84,10 @@ class IncentiveStrategy(FedAvg):
         return self._center
 
     @property
-    def carrier(self) -> Carrier:
-        if self._carrier is None:
+    def nodes(self) -> Nodes:
+        if self._nodes is None:
             raise RunError(f"{type(self).__name__} knows no nodes yet: it meets them in start().")
-        return self._carrier
+        return self._nodes
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -199,7 +199,7 @@ class IncentiveStrategy(FedAvg):
 
     def _messages(self, content: RecordDict, phase: str) -> list[Message]:
         content[INCENTIVE] = broadcast_record(self.center.broadcast())
-        kind, nodes = MESSAGE_TYPES[phase], self.carrier.nodes
+        kind, nodes = MESSAGE_TYPES[phase], self.nodes.by_agent
         self._asking = {nodes[agent]: agent for agent in self.center.missing}
         return [Message(content, dst_node_id=node, message_type=kind) for node in self._asking]
 
@@ -214,7 +214,7 @@ class IncentiveStrategy(FedAvg):
             kind = any_message.metadata.message_type
             return known or Message(any_message.content, dst_node_id=node, message_type=kind)
 
-        for agent, reply in self.carrier.ask(list(agents), make, wait):
+        for agent, reply in self.nodes.ask(list(agents), make, wait):
             self._asking[reply.metadata.src_node_id] = agent
             yield reply
 
@@ -246,8 +246,8 @@ class IncentiveStrategy(FedAvg):
 
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord, book: Ledger) -> None:
         keys = None if self.settings.keys is None else read_keys(self.settings.keys)
-        self._carrier = Carrier(grid, self.settings.run, keys)
-        enrolled = self.carrier.enrol(self.host.agents, self.host.join_timeout)
+        self._nodes = Nodes(grid, self.settings.run, keys)
+        enrolled = self.nodes.enrol(self.host.agents, self.host.join_timeout)
         log.info("%d agents enrolled: %s", len(enrolled), ", ".join(enrol.agent for enrol in enrolled))
         self._center = Center.open(
             self.settings,

@@ -218,15 +218,15 @@ def wide() -> Callable[[np.ndarray, str], np.ndarray]:
 
 
 def run_hunt(module: Path, *arguments: str, asan: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs hunt.py on a module, in a process of its own: one process can load only one module of a name."""
+    """Runs find_fault.py on a module, in a process of its own: one process can load only one module of a name."""
     if asan:
         compiler = os.environ.get("CXX", "g++")
         found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
         env |= {"LD_PRELOAD": found.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    command = [sys.executable, Path(__file__).with_name("hunt.py"), module, *arguments]
+    command = [sys.executable, Path(__file__).with_name("find_fault.py"), module, *arguments]
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")
-def hunt() -> Callable[..., subprocess.CompletedProcess[str]]:
+def find_fault() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run_hunt

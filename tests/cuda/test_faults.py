@@ -25,26 +25,26 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_noticed(built, hunt, name):
+def test_a_fault_is_noticed(built, find_fault, name):
     file, old, new, unit, kind = FAULTS[name]
-    broken = hunt(built.changed(name.replace(" ", "-"), file, old, new, [unit]), kind)
+    broken = find_fault(built.changed(name.replace(" ", "-"), file, old, new, [unit]), kind)
     assert broken.stdout == "noticed\n" or broken.returncode < 0, broken.stdout + broken.stderr
 
 
 @pytest.mark.parametrize("kind", ["warp", "network", "many", "zoo", "pieces"])
-def test_without_a_fault_nothing_is_noticed(built, hunt, kind):
-    clean = hunt(built.module, kind)
+def test_without_a_fault_nothing_is_noticed(built, find_fault, kind):
+    clean = find_fault(built.module, kind)
     assert clean.stdout == "fine\n", clean.stdout + clean.stderr
 
 
 @pytest.mark.parametrize("seed", ["2", "3"])
-def test_the_order_in_which_threads_run_does_not_matter(built, hunt, seed):
-    clean = hunt(built.module, "orders", FEDINCENTIVE_SHIM_SEED=seed)
+def test_the_order_in_which_threads_run_does_not_matter(built, find_fault, seed):
+    clean = find_fault(built.module, "orders", FEDINCENTIVE_SHIM_SEED=seed)
     assert clean.stdout == "fine\n", clean.stdout + clean.stderr
 
 
-def test_no_byte_outside_is_touched(built_with_asan, hunt):
-    clean = hunt(built_with_asan.module, "everything", asan=True)
+def test_no_byte_outside_is_touched(built_with_asan, find_fault):
+    clean = find_fault(built_with_asan.module, "everything", asan=True)
     assert clean.returncode == 0 and clean.stdout == "fine\n", clean.stdout + clean.stderr
 
 
@@ -56,6 +56,6 @@ def test_no_byte_outside_is_touched(built_with_asan, hunt):
     ],
     ids=["global", "shared"],
 )
-def test_bytes_outside_are_noticed(built_with_asan, hunt, file, old, new):
-    broken = hunt(built_with_asan.changed(f"outside-{file}", file, old, new), "everything", asan=True)
+def test_bytes_outside_are_noticed(built_with_asan, find_fault, file, old, new):
+    broken = find_fault(built_with_asan.changed(f"outside-{file}", file, old, new), "everything", asan=True)
     assert broken.returncode != 0 and "heap-buffer-overflow" in broken.stderr, broken.stdout + broken.stderr

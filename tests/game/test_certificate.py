@@ -17,7 +17,7 @@ from fedincentive.game import (
     Certificate,
     Claim,
     EffectiveCost,
-    Finding,
+    Verdict,
     Misreports,
     beta_dom,
     beta_ne,
@@ -33,7 +33,7 @@ SEEDS = st.integers(0, 10_000)
 W = np.array([1.0, 2.0])
 
 
-def finding(certificate: Certificate, name: str) -> Finding:
+def finding(certificate: Certificate, name: str) -> Verdict:
     return next(found for found in certificate.findings if found.claim == name)
 
 
@@ -214,7 +214,7 @@ def test_disclaimed_claims_and_notes_are_printed():
 
 
 def test_a_third_party_brings_its_own_claim():
-    quiet = Claim("quiet", "nobody gives anything", lambda known: Finding("quiet", "broken", "they do", known.basis))
+    quiet = Claim("quiet", "nobody gives anything", lambda known: Verdict("quiet", "broken", "they do", known.basis))
     assert certify_full(claims=[quiet]).findings[0].status == "broken"
 
 

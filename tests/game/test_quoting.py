@@ -28,7 +28,7 @@ from fedincentive.game import (
     read,
     repaired_example,
 )
-from fedincentive.game.betas import Bound, combine
+from fedincentive.game.phases import Bound, combine
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "games"
 SEEDS = st.integers(0, 10_000)

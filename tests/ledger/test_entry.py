@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedincentive.errors import LedgerError
-from fedincentive.ledger import Checkpoint, Entry, chain, entry, export, rules, verify
+from fedincentive import entry
+from fedincentive.ledger import Checkpoint, Entry, chain, export, rules, verify
 
 
 def make(**changes) -> Entry:

@@ -11,9 +11,9 @@ import pytest
 from tampering import Tamperer
 
 from fedincentive import ledger
+from fedincentive.entry import canonical
 from fedincentive.errors import LedgerError
 from fedincentive.ledger import Entry, Ledger, standalone
-from fedincentive.ledger.entry import canonical
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
 

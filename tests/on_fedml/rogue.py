@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fedincentive.plugins.fedml import wire
-from fedincentive.plugins.fedml.links.over_grpc import GrpcLink
+from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
 from fedincentive.agent import Agent, ClosedFormSite, sign
@@ -73,7 +73,7 @@ def main() -> None:
     keys = {name: f"secret of {name} ......".encode() for name in played.agents}
     key = keys[options.agent]
     agent = Agent(options.agent, ClosedFormSite(played, index), s0=float(played.s0[index]), key=key)
-    link = GrpcLink("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
+    link = GrpcTransport("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
     for data in (pickle.dumps(Exploit("touched")), pickle.dumps({"w": Storage(pickle.dumps(Exploit("touched")))})):
         link.send(0, data, 60.0)
     link.send(0, wire.encode(wire.hello(agent.enrol(), b"not the agent's key")), 60.0)

@@ -269,7 +269,7 @@ def test_an_agent_comes_back_at_another_node(offline: bool, grid: Any, tmp_path:
     old = list(nodes.nodes)[2]
     new = replaced(nodes, app, old, when="train", offline=offline, partition_id=2, num_partitions=3)
     strategy, _ = started(nodes, tmp_path)
-    assert strategy.carrier.nodes["agent-2"] == new[0] != old
+    assert strategy.nodes.by_agent["agent-2"] == new[0] != old
     absences = [result.absent for result in strategy.rounds if result.phase == "train"]
     assert absences[-1] == () and ("agent-2",) in absences
     assert set(strategy.outcome.payments) == {"agent-0", "agent-1", "agent-2"}
@@ -284,7 +284,7 @@ def test_a_name_in_use_cannot_be_taken(grid: Any, tmp_path: Path) -> None:
         nodes.join(thief, partition_id=1, num_partitions=2) if len(nodes.nodes) == 2 else None
     )
     strategy, _ = started(nodes, tmp_path)
-    assert strategy.carrier.nodes == holder and not thief_calls
+    assert strategy.nodes.by_agent == holder and not thief_calls
 
 
 def keys(tmp_path: Path, agents: dict[str, str]) -> str:
@@ -308,7 +308,7 @@ def test_with_keys_reports_and_enrolments_are_proved(grid: Any, tmp_path: Path) 
     )  # fmt: skip
     strategy, _ = started(nodes, tmp_path)
     assert strategy.outcome.basis == "attested"
-    assert strategy.carrier.nodes["b"] == new[0] != thief
+    assert strategy.nodes.by_agent["b"] == new[0] != thief
     assert all(result.absent == () for result in strategy.rounds), "the proof moves the name within the open round"
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fedincentive.entry import canonical
 from fedincentive.ledger import chain
-from fedincentive.ledger.entry import canonical
 
 TABLES = ("ledger", "entries", "postings")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import Bench, Case, Record, Study, label
-from .closed_form import Example1, StepSizes
+from .closed_form import Example1, StepSizesStudy
 from .liars import Adversarial, Misreporting
 from .money import MoralHazard, Payments
 from .points import OnePoint
@@ -13,7 +13,7 @@ STUDIES: dict[str, type[Study]] = {
     study.name: study
     for study in (
         Example1,
-        StepSizes,
+        StepSizesStudy,
         WelfareVsAgents,
         WelfareVsBeta,
         WelfareVsTime,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ... import ledger
+from ... import checks, ledger
 from ...game import certify
 from .. import data
-from ..scene import Layout, Played, Scene, settings
+from ..federation import Federation, Layout, Played
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,14 +20,14 @@ MECHANISMS = ("fedavg", "2p-upbred", "upbred", "fedavg-strategic")
 
 
 class Bench:
-    """What the cases of one process share: the data read, the last scene, and the ledger of the job."""
+    """What the cases of one process share: the data read, the last federation, and the ledger of the job."""
 
     def __init__(
         self, given: Mapping[str, Any], directory: str | Path | None, book: ledger.Ledger | None = None
     ) -> None:
         self.given, self.directory, self.book = given, directory, book
         self._data: dict[str, data.Dataset] = {}
-        self._scene: tuple[Any, Scene] | None = None
+        self._kept: tuple[Any, Federation] | None = None
         self.seconds: list[float] = []  # of the last run; kept apart from results, which repeat exactly
 
     def dataset(self, name: str) -> data.Dataset:
@@ -35,19 +35,20 @@ class Bench:
             self._data[name] = data.read(name, self.directory)
         return self._data[name]
 
-    def scene(self, case: Case, **layout: Any) -> Scene:
-        """The scene of a case; cases that differ in the mechanism alone share it, and what was trained on it."""
+    def federation(self, case: Case, **layout: Any) -> Federation:
+        """The federation of a case; cases that differ in the mechanism alone share it, and what was trained on it."""
         name, study = case["data"], self.given["study"]
         values = {**self.given["data"][name]["layout"], **study.get("layout", {}).get(name, {}), **layout}
         values.update({key: case[key] for key in ("agents", "split") if key in case})
         key = (name, sorted(values.items(), key=str), case["seed"])
-        if self._scene is None or self._scene[0] != key:
-            self._scene = (key, Scene(self.dataset(name), settings.read(Layout, values, f"data.{name}"), case["seed"]))
-        return self._scene[1]
+        if self._kept is None or self._kept[0] != key:
+            layout_of = checks.read(Layout, values, f"data.{name}")
+            self._kept = (key, Federation(self.dataset(name), layout_of, case["seed"]))
+        return self._kept[1]
 
     def forget(self) -> None:
         """Let the next case train for itself, as if nothing had been trained before."""
-        self._scene = None
+        self._kept = None
 
     def incentive(self, case: Case, **more: Any) -> tuple[dict[str, Any], float]:
         """The `incentive:` mapping of a case and the factor of its costs: data, economy, study, case, in this order."""
@@ -70,7 +71,7 @@ class Study:
         raise NotImplementedError
 
     def job(self, case: Case) -> str:
-        """Cases of one job run in one process, one after the other, and share a scene and a ledger."""
+        """Cases of one job run in one process, one after the other, and share a federation and a ledger."""
         return "-".join(str(case[key]) for key in ("data", "split", "agents", "seed") if key in case) or "all"
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:

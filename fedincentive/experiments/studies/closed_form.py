@@ -74,7 +74,7 @@ class Example1(Study):
         return {"example1": figure}
 
 
-class StepSizes(Study):
+class StepSizesStudy(Study):
     """Figure 1 of the paper from the formulas: where W1 < 1, and what cannot occur (lambda > L)."""
 
     name = "step-sizes"

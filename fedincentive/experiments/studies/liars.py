@@ -42,15 +42,15 @@ class Adversarial(Study):
         ]
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        study, scene = bench.given["study"], bench.scene(case)
-        bad = scene.names[: round(case["alpha"] * len(scene.names))]
+        study, federation = bench.given["study"], bench.federation(case)
+        bad = federation.names[: round(case["alpha"] * len(federation.names))]
         sent = Misreport(update=attack(study["attack"], study["size"], seed=case["seed"]))
         more = {"alpha": case["alpha"]} if case["mechanism"] == "trim-2p-upbred" else {}
         incentive, cost = bench.incentive(case, slope="paper" if case["mechanism"] == "upbred" else "bounded", **more)
-        played = scene.play(incentive, bench.book, cost=cost, lies=dict.fromkeys(bad, sent))
+        played = federation.play(incentive, bench.book, cost=cost, lies=dict.fromkeys(bad, sent))
         return {
             **summary(played, table=False),
-            "nats": [rounded(played.nats[name]) for name in scene.names],  # the first ones are the adversaries
+            "nats": [rounded(played.nats[name]) for name in federation.names],  # the first ones are the adversaries
             "adversaries": len(bad),
         }
 
@@ -117,14 +117,14 @@ class Misreporting(Study):
 
     def _real(self, case: Case, bench: Bench) -> dict[str, Any]:
         """The paper's example, qualitatively: d = 0 and a lower s under UPBReD, with costs 0.2 and 0.1 per point."""
-        scene = bench.scene(case, points=bench.given["study"]["points"])
-        liar, other = scene.names
+        federation = bench.federation(case, points=bench.given["study"]["points"])
+        liar, other = federation.names
         incentive, _ = bench.incentive(case, mechanism="upbred", cost={liar: 0.2, other: 0.1})
         if case["lie"] == "none":
-            played = scene.play(incentive)
+            played = federation.play(incentive)
         else:
             lies = Misreport(s=lambda s, s_max: s / 2, delivered=lambda committed, s_max: committed)
-            played = scene.play(incentive, lies={liar: lies}, strategies={liar: FreeRider()})
+            played = federation.play(incentive, lies={liar: lies}, strategies={liar: FreeRider()})
         spent = 0.0 if case["lie"] == "zero-d" else played.costs[liar]  # it trains on nothing, whatever it says
         return {
             **summary(played, table=False),

@@ -32,9 +32,9 @@ class Payments(Study):
         ]
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        scene = bench.scene(case)
+        federation = bench.federation(case)
         incentive, cost = bench.incentive(case, slope="bounded")
-        return summary(scene.play(incentive, bench.book, cost=cost))
+        return summary(federation.play(incentive, bench.book, cost=cost))
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
         figure, axes = figures.subplots(1, 2, width=5.0, height=4.0)
@@ -70,10 +70,10 @@ class MoralHazard(Study):
         ]  # fmt: skip
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        scene = bench.scene(case)
-        deviator = scene.names[0]
+        federation = bench.federation(case)
+        deviator = federation.names[0]
         incentive, cost = bench.incentive(case, mechanism="2p-upbred", slope="bounded", settlement=case["settlement"])
-        played = scene.play(
+        played = federation.play(
             incentive, bench.book, cost=cost, strategies={deviator: FreeRider(share=float(case["share"]))}
         )
         return {**summary(played), "deviator": deviator}

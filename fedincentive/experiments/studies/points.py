@@ -9,7 +9,7 @@ import numpy as np
 
 from ...messages import Update
 from .. import figures
-from ..scene import Scene
+from ..federation import Federation
 from ..training import Local
 from .base import Bench, Case, Record, Study, rounded
 
@@ -33,15 +33,15 @@ class OnePoint(Study):
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         study = bench.given["study"]
-        scene = bench.scene(case, points=study["points"])
+        federation = bench.federation(case, points=study["points"])
         incentive, _ = bench.incentive(case, mechanism="fedavg")
-        w: Update = scene.w0
+        w: Update = federation.w0
         if case["after"]:
-            w = scene.play({**incentive, "rounds": case["after"]}).outcome.w
+            w = federation.play({**incentive, "rounds": case["after"]}).outcome.w
         local = Local(batch=incentive["batch"], learning_rate=incentive["learning_rate"], seed=case["seed"])
         rows = {}
         for size in study["sizes"]:
-            drops = losses_after(scene, local, w, size) - losses_after(scene, local, w, size + study["delta"])
+            drops = losses_after(federation, local, w, size) - losses_after(federation, local, w, size + study["delta"])
             rows[str(size)] = [rounded(x) for x in drops / study["delta"]]
         return {"slopes": rows}
 
@@ -68,9 +68,9 @@ class OnePoint(Study):
         return {self.name: figure}
 
 
-def losses_after(scene: Scene, local: Local, w: Update, size: int) -> np.ndarray:
+def losses_after(federation: Federation, local: Local, w: Update, size: int) -> np.ndarray:
     """Every agent's held-out loss after its own epoch on `size` points from w."""
-    requests = [(name, scene.orders[name][:size]) for name in scene.names]
-    updates = scene.group(local).trainer.updates(w, requests, 0)
+    requests = [(name, federation.orders[name][:size]) for name in federation.names]
+    updates = federation.group(local).trainer.updates(w, requests, 0)
     moved = [{key: w[key] + d[key] for key in w} for d in updates]
-    return np.array([scene.losses.one(m, name) for m, name in zip(moved, scene.names, strict=True)])
+    return np.array([federation.losses.one(m, name) for m, name in zip(moved, federation.names, strict=True)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import figures, partition
-from ..scene import Scene
+from ..federation import Federation
 from ..training import Local
 from .base import MECHANISMS, Bench, Case, Record, Study, rounded, summary
 from .points import losses_after
@@ -48,11 +48,11 @@ class Welfare(Study):
         ]
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        scene = bench.scene(case)
+        federation = bench.federation(case)
         incentive, cost = bench.incentive(case)
         if case["mechanism"] == "2p-upbred":
             incentive["slope"] = "bounded"  # phase 1 never needs the model
-        played = scene.play(incentive, bench.book, cost=cost)
+        played = federation.play(incentive, bench.book, cost=cost)
         self.note(played.seconds, bench)
         return summary(played, table=case["seed"] == 0)
 
@@ -150,12 +150,12 @@ class WelfareVsBeta(Welfare):
         ]
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        scene = bench.scene(case)
+        federation = bench.federation(case)
         incentive, cost = bench.incentive(case)
-        played = scene.play(incentive, bench.book, cost=cost)
-        found = {**summary(played, table=False), "highest_cost": rounded(cost * max(scene.cost.values()))}
-        if case["mechanism"] == "fedavg":  # once per scene
-            found["steepest_loss"] = rounded(incentive["value_per_nat"] * steepest_loss(scene, incentive))
+        played = federation.play(incentive, bench.book, cost=cost)
+        found = {**summary(played, table=False), "highest_cost": rounded(cost * max(federation.cost.values()))}
+        if case["mechanism"] == "fedavg":  # once per federation
+            found["steepest_loss"] = rounded(incentive["value_per_nat"] * steepest_loss(federation, incentive))
         return found
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
@@ -189,17 +189,18 @@ class WelfareVsBeta(Welfare):
         return {self.name: figure}
 
 
-def steepest_loss(scene: Scene, incentive: Mapping[str, Any], delta: int = 32) -> float:
+def steepest_loss(federation: Federation, incentive: Mapping[str, Any], delta: int = 32) -> float:
     """The most that one point more costs an agent in nats, max_i -d v_i/d s_i: a lower bound of tau.
 
     Measured as agents do (one epoch from w0 on s and on s + delta points), at four contributions each.
     """
-    local = Local(batch=incentive["batch"], learning_rate=incentive["learning_rate"], seed=scene.seed)
-    least = min(len(order) for order in scene.orders.values())
+    local = Local(batch=incentive["batch"], learning_rate=incentive["learning_rate"], seed=federation.seed)
+    least = min(len(order) for order in federation.orders.values())
     worst = 0.0
     for part in (0.25, 0.4, 0.55, 0.7):
         size = min(round(part * least), least - delta)
-        rise = losses_after(scene, local, scene.w0, size + delta) - losses_after(scene, local, scene.w0, size)
+        fewer, more = (losses_after(federation, local, federation.w0, points) for points in (size, size + delta))
+        rise = more - fewer
         worst = max(worst, float(rise.max()) / delta)
     return worst
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedincentive.experiments import claims, runner
+from fedincentive.experiments import paper_claims, runner
 from fedincentive.experiments.studies import STUDIES
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 def test_the_table_on_the_page_is_the_one_computed_from_the_results() -> None:
     page = (RESULTS / "README.md").read_text()
     found = re.search(r"<!-- claims -->\n(.*)<!-- /claims -->", page, re.DOTALL)
-    assert found and found.group(1) == claims.table(RESULTS)
+    assert found and found.group(1) == paper_claims.table(RESULTS)
 
 
 @pytest.mark.parametrize("name", STUDIES)

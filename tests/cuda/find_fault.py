@@ -1,4 +1,4 @@
-"""Looks for a fault in a built module: `python hunt.py MODULE KIND` prints whether results differ from the CPU's."""
+"""Finds a fault in a built module: `python find_fault.py MODULE KIND` says whether results differ from the CPU's."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ TAG = 4630
 LARGEST = 2**31 - 1
 
 
-class MpiLink:
+class MpiTransport:
     concurrent = False
 
     def __init__(self, comm: Any, rank: int) -> None:

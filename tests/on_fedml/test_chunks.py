@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fedincentive.plugins.fedml.links import over_grpc, parts
-from fedincentive.plugins.fedml.links.over_grpc import GrpcLink
-from fedincentive.plugins.fedml.links.parts import Assembly, Busy, Lost, divide
+from fedincentive.plugins.fedml.transports import over_grpc, parts
+from fedincentive.plugins.fedml.transports.chunks import Assembly, Busy, Lost, divide
+from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 from ports import free_port
 
 
@@ -108,8 +108,8 @@ def table(tmp_path: Path) -> str:
 
 def test_four_clients_send_more_than_fits_at_once(table: str) -> None:
     """Real gRPC: 20 MB from each of four ranks at the same time, in parts of 8, two frames at a time."""
-    server = GrpcLink(table, 0, 5)
-    clients = [GrpcLink(table, rank, 5) for rank in range(1, 5)]
+    server = GrpcTransport(table, 0, 5)
+    clients = [GrpcTransport(table, rank, 5) for rank in range(1, 5)]
     frames = {rank: frame(20 * 2**20 + rank, rank) for rank in range(1, 5)}
     threads = [threading.Thread(target=link.send, args=(0, frames[link.rank], 5.0)) for link in clients]
     try:
@@ -133,8 +133,8 @@ def test_four_clients_send_more_than_fits_at_once(table: str) -> None:
 
 
 def test_a_restarted_server_gets_the_whole_frame(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, sent, halfway = GrpcLink(table, 1, 5), frame(60 * 2**20), threading.Event()
-    servers = [GrpcLink(table, 0, 5)]
+    client, sent, halfway = GrpcTransport(table, 1, 5), frame(60 * 2**20), threading.Event()
+    servers = [GrpcTransport(table, 0, 5)]
     add = Assembly.add
 
     def noticed(self: Assembly, message: bytes) -> object:
@@ -149,7 +149,7 @@ def test_a_restarted_server_gets_the_whole_frame(table: str, monkeypatch: pytest
     try:
         assert halfway.wait(60)
         servers[0].close()
-        servers.append(GrpcLink(table, 0, 5))
+        servers.append(GrpcTransport(table, 0, 5))
         item = servers[1].receive(60.0)
         assert item is not None and bytes(item[1]) == sent
     finally:

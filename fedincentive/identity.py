@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import SettingError
-from ..messages import Enrol, Report, Update
+from .errors import SettingError
+from .messages import Enrol, Report, Update
 
 
 def digest(update: Update | None) -> str:

@@ -1,4 +1,4 @@
-"""A scene: real data shared among agents, a model, what data costs and is worth. Any mechanism is played on it."""
+"""A federation: real data shared among agents, a model, what data costs and is worth. Any mechanism is played on it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import engine, mechanisms, settings
+from .. import checks, engine, mechanisms
 from ..adversary import Misreport
 from ..agent import Strategy
 from ..center import Center, Outcome
+from ..checks import setting
 from ..errors import SettingError
 from ..ledger import Ledger
 from ..mechanisms import generator
 from ..messages import RoundResult
-from ..settings import setting
 from . import models, partition
 from .data import Dataset
-from .group import Group, GroupAgent, GroupSite, Memory
+from .shared_training import Group, GroupAgent, GroupSite, Memory
 from .training import Grouped, Local, Losses, Plain, Shard
 
 SPLITS = ("iid", "writers", "grouped", "dirichlet", "pathological")
@@ -32,13 +32,13 @@ SPLITS = ("iid", "writers", "grouped", "dirichlet", "pathological")
 class Layout:
     """Who has what: the data's side of a preset."""
 
-    data: str = setting(settings.text)
-    model: str = setting(settings.text)
-    split: str = setting(settings.one_of(*SPLITS), "iid")
-    agents: int = setting(settings.integer(2), 10)
-    points: int | None = setting(settings.optional(settings.integer(5)), None, help="The most examples of an agent.")
-    held_out: float = setting(settings.real(0.05, 0.9), 0.2, help="The part of them it values models by.")
-    users: int | None = setting(settings.optional(settings.integer(1)), None, help="Users per agent where grouped.")
+    data: str = setting(checks.text)
+    model: str = setting(checks.text)
+    split: str = setting(checks.one_of(*SPLITS), "iid")
+    agents: int = setting(checks.integer(2), 10)
+    points: int | None = setting(checks.optional(checks.integer(5)), None, help="The most examples of an agent.")
+    held_out: float = setting(checks.real(0.05, 0.9), 0.2, help="The part of them it values models by.")
+    users: int | None = setting(checks.optional(checks.integer(1)), None, help="Users per agent where grouped.")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Played:
         return [*rows, [self.outcome.trained, self.welfare]]
 
 
-class Scene:
+class Federation:
     """Agents with real data: the shares, the first model, costs ~ U[0, 1] and first contributions, all by seed."""
 
     def __init__(self, data: Dataset, layout: Layout, seed: int, *, memory: Memory | None = None) -> None:

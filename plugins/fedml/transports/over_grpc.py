@@ -20,7 +20,7 @@ from fedml.core.distributed.communication.grpc import grpc_comm_manager_pb2_grpc
 
 from ....errors import RunError, SettingError
 from ..wire import Buffer
-from .parts import PART, Assembly, Busy, Lost, divide
+from .chunks import PART, Assembly, Busy, Lost, divide
 
 OPTIONS = [
     ("grpc.max_send_message_length", PART + 1024),
@@ -37,7 +37,7 @@ SERVER = 0
 WAITING_FRAMES = 256  # a flood is turned away instead of filling the memory
 
 
-class GrpcLink:
+class GrpcTransport:
     concurrent = True
 
     def __init__(self, table: str, rank: int, size: int) -> None:

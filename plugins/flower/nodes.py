@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from ...agent.identity import enrolment_is_authentic
 from ...errors import ReportRefused, RunError
+from ...identity import enrolment_is_authentic
 from ...messages import Enrol
 from .records import INCENTIVE, MESSAGE_TYPES, read_enrol
 
@@ -27,13 +27,13 @@ MEMBERSHIP = 2.0  # seconds between looks for new nodes while waiting for answer
 Make = Callable[[int], Message]  # the message of this round for a node
 
 
-class Carrier:
+class Nodes:
     """The nodes of one run. Enrolment closes when the first round begins: nodes may change after that, agents not."""
 
     def __init__(self, grid: Grid, run: str, keys: Mapping[str, bytes] | None = None) -> None:
         self.grid, self.run, self.keys = grid, run, keys
         self.enrolled: dict[str, Enrol] = {}
-        self.nodes: dict[str, int] = {}
+        self.by_agent: dict[str, int] = {}
         self._closed = False
         self._greeted: set[int] = set()  # nodes that were asked who they are
         self._greetings: dict[str, int] = {}  # message id -> node, not answered yet
@@ -83,7 +83,7 @@ class Carrier:
                 if agent is None or agent not in silent:
                     continue
                 if message.has_error():
-                    log.warning("Agent %s (node %d): %s", agent, self.nodes[agent], _short(message.error.reason))
+                    log.warning("Agent %s (node %d): %s", agent, self.by_agent[agent], _short(message.error.reason))
                     continue
                 silent.discard(agent)
                 yield agent, message
@@ -97,7 +97,7 @@ class Carrier:
         self._missed = (self._missed - set(agents)) | silent
 
     def _send(self, agents: Sequence[str], make: Make, waiting: dict[str, str]) -> None:
-        messages = {agent: make(self.nodes[agent]) for agent in agents}
+        messages = {agent: make(self.by_agent[agent]) for agent in agents}
         sent = set(self.grid.push_messages(list(messages.values()))) if messages else set()
         for agent, message in messages.items():
             if message.metadata.message_id in sent:
@@ -110,11 +110,11 @@ class Carrier:
     def _returned(self) -> list[str]:
         """The agents that were given a new node just now."""
         self._looked = time.monotonic()
-        before = dict(self.nodes)
+        before = dict(self.by_agent)
         self._greet()
         self._hear()
         self._settle_claims()
-        return [agent for agent, node in self.nodes.items() if before.get(agent) != node]
+        return [agent for agent, node in self.by_agent.items() if before.get(agent) != node]
 
     def _greet(self) -> None:
         """Ask the nodes that are new who they are."""
@@ -161,7 +161,7 @@ class Carrier:
                     f"Node {node} enrols as agent {name!r} after run {self.run!r} has begun with "
                     f"{', '.join(sorted(self.enrolled))}: it may take part in the next run."
                 )
-            self.enrolled[name], self.nodes[name] = enrol, node
+            self.enrolled[name], self.by_agent[name] = enrol, node
         elif key is not None:
             self._move(name, node)
         else:
@@ -169,7 +169,7 @@ class Carrier:
             self._settle_claims()
             if name in self._claims:
                 log.warning(
-                    "Node %d claims to be agent %s, who is at node %d: it has to wait.", node, name, self.nodes[name]
+                    "Node %d claims to be agent %s, who is at node %d: it has to wait.", node, name, self.by_agent[name]
                 )
 
     def _settle_claims(self) -> None:
@@ -179,13 +179,13 @@ class Carrier:
         for name, node in list(self._claims.items()):
             if node not in online:
                 del self._claims[name]
-            elif self.nodes[name] not in online or name in self._missed:
+            elif self.by_agent[name] not in online or name in self._missed:
                 del self._claims[name]
                 self._move(name, node)
 
     def _move(self, name: str, node: int) -> None:
-        log.info("Agent %s is back: node %d instead of %d.", name, node, self.nodes[name])
-        self.nodes[name] = node
+        log.info("Agent %s is back: node %d instead of %d.", name, node, self.by_agent[name])
+        self.by_agent[name] = node
         self._missed.discard(name)
 
 

@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 import yaml
 
-from fedincentive import settings as checks
+from fedincentive import checks
+from fedincentive.checks import nearest, read, setting
 from fedincentive.errors import SettingError
-from fedincentive.settings import nearest, read, setting
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ..ledger.export import decimal
-from .figures import Figures
+from .run_totals import RunTotals
 
 NOTHING = "-"
 
 
-def name(run: Figures) -> str:
+def name(run: RunTotals) -> str:
     mechanism = run.manifest.mechanism
     return run.run if mechanism in ("", run.run) else f"{run.run} ({mechanism})"
 
 
-def share(run: Figures) -> str:
+def share(run: RunTotals) -> str:
     limit = sum(run.limits.values())
     return f"{float(sum(run.last.values()) / limit):.0%}" if limit and run.last else NOTHING
 
 
-def money(amount: int | None, run: Figures) -> str:
+def money(amount: int | None, run: RunTotals) -> str:
     return NOTHING if amount is None else decimal(amount, run.minor)
 
 

@@ -23,7 +23,7 @@ def deliver(sender: int, frame: bytes) -> None:
     _inbox.put((f"rank {sender}", frame))
 
 
-class TrpcLink:
+class TrpcTransport:
     concurrent = True
 
     def __init__(self, table: str, rank: int, size: int) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import LedgerError
-from ..payments import LIMIT, TREASURY
-from ..settings import nearest
+from .checks import nearest
+from .errors import LedgerError
+from .payments import LIMIT, TREASURY
 
 VERSION = 1  # of the body's format; it is part of what is hashed
 KINDS = ("commitment", "tranche", "truthful", "settlement", "correction")

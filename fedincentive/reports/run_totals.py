@@ -26,7 +26,7 @@ class Round:
 
 
 @dataclass
-class Figures:
+class RunTotals:
     """One run, added up entry by entry."""
 
     run: str
@@ -105,13 +105,13 @@ class Figures:
         return None if self.welfare is None or not self.costs else self.welfare - sum(self.costs.values())
 
 
-def read(book: Ledger, entries: int, manifests: Mapping[str, Manifest]) -> list[Figures]:
+def read(book: Ledger, entries: int, manifests: Mapping[str, Manifest]) -> list[RunTotals]:
     """The figures of every run in the ledger's first `entries`, in the order the runs began."""
-    found: dict[str, Figures] = {}
+    found: dict[str, RunTotals] = {}
     for record in islice(book.entries(), entries):  # a run may be writing more: they are not verified
         run = record.entry.run
         if run not in found:
-            found[run] = Figures(run, book.minor, manifests.get(run, Manifest()))
+            found[run] = RunTotals(run, book.minor, manifests.get(run, Manifest()))
         try:
             found[run].add(record.entry)
         except (TypeError, AttributeError, ValueError, KeyError, ZeroDivisionError) as error:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ....checks import nearest
 from ....errors import SettingError
-from ....settings import nearest
 from ..wire import Buffer
 
 BACKENDS = ("GRPC", "MPI", "TRPC")
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """One end. `send` raises ConnectionError when the other end cannot be reached in time; nothing else is lost."""
 
     concurrent: bool  # may several threads send at once?
@@ -27,21 +27,21 @@ class Link(Protocol):
         """After an error: let nobody wait for this end."""
 
 
-def connect(args: Any, rank: int, size: int) -> Link:
+def connect(args: Any, rank: int, size: int) -> Transport:
     """The link for `args.backend`; `size` counts the server too."""
     backend = str(args.backend)
     if backend == "GRPC":
-        from .over_grpc import GrpcLink
+        from .over_grpc import GrpcTransport
 
-        return GrpcLink(required(args, "grpc_ipconfig_path"), rank, size)
+        return GrpcTransport(required(args, "grpc_ipconfig_path"), rank, size)
     if backend == "MPI":
-        from .over_mpi import MpiLink
+        from .over_mpi import MpiTransport
 
-        return MpiLink(args.comm, rank)
+        return MpiTransport(args.comm, rank)
     if backend == "TRPC":
-        from .over_trpc import TrpcLink
+        from .over_trpc import TrpcTransport
 
-        return TrpcLink(required(args, "trpc_master_config_path"), rank, size)
+        return TrpcTransport(required(args, "trpc_master_config_path"), rank, size)
     raise SettingError(f"comm_args.backend is {backend!r}, which is not driven here.{nearest(backend, BACKENDS)}")
 
 

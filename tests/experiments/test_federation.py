@@ -12,8 +12,8 @@ from fedincentive.agent import FreeRider
 from fedincentive.center import Center
 from fedincentive.errors import SettingError
 from fedincentive.experiments.data import read
-from fedincentive.experiments.group import Group, GroupAgent, Memory
-from fedincentive.experiments.scene import Layout, Scene
+from fedincentive.experiments.federation import Federation, Layout
+from fedincentive.experiments.shared_training import Group, GroupAgent, Memory
 from fedincentive.experiments.training import Local, Plain
 
 DIGITS = read("digits")
@@ -23,19 +23,19 @@ COUNTERFACTUAL = {**QUICK, "slope": "counterfactual", "gamma": 20.0, "delta": 8,
                   "round_limit": 4}  # fmt: skip
 
 
-def scene(seed: int = 0, **layout) -> Scene:
-    return Scene(DIGITS, Layout("digits", "patches", **{"agents": 4, "points": 40, **layout}), seed)
+def federation(seed: int = 0, **layout) -> Federation:
+    return Federation(DIGITS, Layout("digits", "patches", **{"agents": 4, "points": 40, **layout}), seed)
 
 
 def test_two_phase_is_fedavg_byte_for_byte_and_trains_only_once() -> None:
-    here = scene()
+    here = federation()
     fedavg = here.play({**PAPER, "mechanism": "fedavg"})
     trained = here.memory.misses
     paid = here.play({**PAPER, "mechanism": "2p-upbred"})
     assert fedavg.outcome.digest == paid.outcome.digest
     assert here.memory.misses == trained and here.memory.hits == 3
     assert fedavg.share == paid.share == 1.0
-    alone = scene().play({**PAPER, "mechanism": "2p-upbred"})  # nothing remembered
+    alone = federation().play({**PAPER, "mechanism": "2p-upbred"})  # nothing remembered
     assert alone.outcome.digest == paid.outcome.digest
     assert alone.curve() == paid.curve()
 
@@ -44,8 +44,8 @@ def test_two_phase_is_fedavg_byte_for_byte_and_trains_only_once() -> None:
 @pytest.mark.parametrize("mechanism", ["upbred", "fedavg-strategic"])
 def test_agents_in_a_group_decide_as_they_would_alone(mechanism: str, incentive: dict) -> None:
     """The same run with sites that train one by one and share nothing."""
-    together = scene().play({**incentive, "mechanism": mechanism})
-    other = scene()
+    together = federation().play({**incentive, "mechanism": mechanism})
+    other = federation()
     settings = mechanisms.Settings.read({**incentive, "mechanism": mechanism, "cost": other.cost})
     local = Local(learning_rate=settings.learning_rate)
     other._groups[local] = Lonely(Plain(other.model, other.shards, local), other.losses, other.w0, Memory(0))
@@ -69,7 +69,7 @@ class Lonely(Group):
 
 
 def test_welfare_values_costs_and_payments_fit_together() -> None:
-    here = scene(points=None, agents=6)
+    here = federation(points=None, agents=6)
     played = here.play({**PAPER, "mechanism": "2p-upbred", "value_per_nat": 3.0})
     losses = here.losses.all(played.outcome.w)
     assert played.nats == pytest.approx({name: math.log(10) - loss for name, loss in losses.items()})
@@ -85,7 +85,7 @@ def test_welfare_values_costs_and_payments_fit_together() -> None:
 
 def test_payments_of_a_scene_are_in_its_ledger(tmp_path) -> None:
     with ledger.open(tmp_path / "book.db") as book:
-        here = scene()
+        here = federation()
         lazy = {here.names[0]: FreeRider(share=0.5)}
         played = here.play({**PAPER, "mechanism": "2p-upbred", "run": "lazy"}, book, strategies=lazy)
         assert book.balances("lazy") == {k: v for k, v in played.outcome.payments.items()}
@@ -94,28 +94,28 @@ def test_payments_of_a_scene_are_in_its_ledger(tmp_path) -> None:
 
 
 def test_strategic_agents_without_payment_end_with_nothing() -> None:
-    played = scene().play({**PAPER, "mechanism": "fedavg-strategic", "round_limit": 4000})
+    played = federation().play({**PAPER, "mechanism": "fedavg-strategic", "round_limit": 4000})
     assert played.share == 0.0 and played.outcome.status == "complete"
     assert played.welfare == pytest.approx(played.curve()[0][1], abs=1e-5)  # the model never moved
 
 
 def test_first_contributions_are_whole_and_in_the_middle_third() -> None:
-    here = scene(agents=12, points=100)
+    here = federation(agents=12, points=100)
     for name, shard in here.shards.items():
         assert here.s0[name] == int(here.s0[name]) and len(shard.y) / 3 <= here.s0[name] <= 2 * len(shard.y) / 3
         assert 0 <= here.cost[name] <= 1
-    assert scene(seed=1, agents=12, points=100).s0 != here.s0
+    assert federation(seed=1, agents=12, points=100).s0 != here.s0
 
 
 def test_shares_follow_the_layout() -> None:
     for split in ("iid", "dirichlet", "pathological"):
-        here = scene(split=split, agents=5, points=100)
+        here = federation(split=split, agents=5, points=100)
         sizes = [len(s.y) + len(s.y_held) for s in here.shards.values()]
         assert sum(sizes) <= 500 and min(sizes) >= 10
     with pytest.raises(SettingError, match="whose"):
-        scene(split="writers")
+        federation(split="writers")
     with pytest.raises(SettingError, match="1797"):
-        scene(agents=20, points=100)
+        federation(agents=20, points=100)
 
 
 def test_memory_is_bounded_and_forgets_the_oldest() -> None:
@@ -129,7 +129,7 @@ def test_memory_is_bounded_and_forgets_the_oldest() -> None:
 
 
 def test_an_agent_that_asks_for_other_points_than_it_broadcast_gets_them() -> None:
-    here = scene()
+    here = federation()
     settings = mechanisms.Settings.read({**PAPER, "mechanism": "fedavg", "cost": here.cost})
     agents = here.agents(settings)
     center = Center(settings, mechanisms.get("fedavg", settings), [a.enrol() for a in agents], here.w0)

@@ -1,0 +1,152 @@
+"""Settings: frozen dataclasses read from a mapping by one strict reader.
+
+A settings class is an ordinary frozen dataclass; each field says with `setting()` how its value is
+checked. `read` turns a mapping from YAML or TOML into the class, refuses unknown keys with the
+nearest known name, and reports the section the key stands in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from .errors import SettingError
+
+Check = Callable[[str, Any], Any]
+S = TypeVar("S")
+
+
+def setting(check: Check, default: Any = dataclasses.MISSING, *, help: str = "") -> Any:
+    """A dataclass field whose value passes `check(name, value)`, which returns the value to keep."""
+    metadata = {"check": check, "help": help}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def read(cls: type[S], values: Mapping[str, Any], section: str) -> S:
+    """The settings object for `values`; every problem is a SettingError that names `section.key`."""
+    if not isinstance(values, Mapping):
+        raise SettingError(f"{section} must be a mapping of settings, not {values!r}.")
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in fields:
+            raise SettingError(f"{section} has no setting {key!r}.{nearest(str(key), fields)}")
+    checked = {}
+    for name, field in fields.items():
+        if name in values:
+            checked[name] = field.metadata["check"](f"{section}.{name}", values[name])
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise SettingError(f"{section}.{name} is required. {field.metadata['help']}".strip())
+    return cls(**checked)
+
+
+def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    """A sentence that points from an unknown word to the nearest known one, or lists them all."""
+    match = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    if match:
+        return f" Did you mean {match[0]!r}?"
+    return f" Known: {', '.join(sorted(known))}."
+
+
+# Checks: each takes (name, value) and returns the value to keep, or raises SettingError.
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise SettingError(f"{name} must be a non-empty string, not {value!r}.")
+    return value
+
+
+def folder_name(name: str, value: Any) -> str:
+    text(name, value)
+    if any(c in value for c in "/\\") or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
+        raise SettingError(
+            f"{name} is {value!r}: it names a folder, so give printable characters without slashes, at most 200 bytes."
+        )
+    return str(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SettingError(f"{name} must be true or false, not {value!r}.")
+    return value
+
+
+def optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def one_of(*choices: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if value not in choices:
+            raise SettingError(f"{name} is {value!r}.{nearest(str(value), choices)}")
+        return str(value)
+
+    return check
+
+
+def integer(low: int | None = None, high: int | None = None) -> Check:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise SettingError(f"{name} must be a whole number, not {value!r}.")
+        return _in_range(name, value, low, high)
+
+    return check
+
+
+def real(low: float | None = None, high: float | None = None, *, above: float | None = None) -> Check:
+    """A finite number in [low, high]; `above` makes the lower bound strict."""
+
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
+            value = float(value)  # YAML takes 1e-06 for a text
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise SettingError(f"{name} must be a finite number, not {value!r}.")
+        if above is not None and value <= above:
+            raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
+        return float(_in_range(name, value, low, high))
+
+    return check
+
+
+def exact(above: int | None = None) -> Check:
+    """An exact number from its decimal string or an integer: money never comes from a float."""
+
+    def check(name: str, value: Any) -> Fraction:
+        if isinstance(value, bool) or not isinstance(value, (int, str, Fraction)):
+            raise SettingError(f'{name} must be a quoted decimal such as "2" or "0.05", not {value!r}.')
+        try:
+            number = fraction(value)
+        except (ValueError, ZeroDivisionError):
+            raise SettingError(f"{name} must be a decimal number, not {value!r}.") from None
+        if above is not None and number <= above:
+            raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
+        return number
+
+    return check
+
+
+def fraction(value: Fraction | int | str) -> Fraction:
+    """The exact number, unless writing it out would take forever: 1e99999999 has a hundred million digits."""
+    if isinstance(value, str) and (len(value) > 1000 or re.search(r"e[+-]?\d{4}|_", value, re.IGNORECASE)):
+        raise ValueError("it is too long, or has an underscore that hides how long it is")
+    return Fraction(value)
+
+
+def _in_range(name: str, value: Any, low: Any, high: Any) -> Any:
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = (
+            f"between {low} and {high}"
+            if None not in (low, high)
+            else f"at least {low}"
+            if high is None
+            else f"at most {high}"
+        )
+        raise SettingError(f"{name} must be {bounds}, not {value!r}.")
+    return value
