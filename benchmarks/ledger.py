@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from fedincentive import ledger
 from fedincentive.ledger.verify import verify
+from fedincentive.payments import contribution
 
 
 def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Field]]:
@@ -30,7 +31,14 @@ def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Field]]:
         for name in names:
             total[name] += delivered[name]
         make = partial(
-            ledger.tranche, "benchmark", step, beta="7/5", rounds=count, delivered=delivered, total=total, posted=posted
+            contribution.tranche,
+            "benchmark",
+            step,
+            beta="7/5",
+            rounds=count,
+            delivered=delivered,
+            total=total,
+            posted=posted,
         )
         yield make
         for name, amount in make().postings.items():

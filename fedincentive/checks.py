@@ -78,6 +78,12 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{name} must be a mapping of settings, not {value!r}.")
+    return value
+
+
 def optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 

@@ -1,38 +1,119 @@
-"""The in-process host: carries broadcasts to the agents and their reports back."""
+"""The in-process host: carries broadcasts to the agents and their reports back, and plays closed-form games."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .agent import Agent
-from .center import Center, Outcome, state
-from .center.outcome import advise
+from . import ledger as books
+from . import mechanisms
+from .adversary import Misreport
+from .agent import Agent, ClosedFormSite, GameOracle, Strategy, read_keys
+from .center import Center, Outcome
+from .center.state import AGENTS, read_json, write_json
+from .checks import nearest
 from .errors import ReportRefused, SettingError
-from .game import Certificate, Game, beta_dom, beta_ne, certify
+from .game import Game, load
+from .ledger import Ledger
 from .messages import Broadcast, Report, RoundResult, Update
-from .payments import TREASURY
+from .payments import Oracles
+from .settings import Settings
 
 log = logging.getLogger("fedincentive")
 
 
-def play(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundResult], None] | None = None) -> Outcome:
-    """Play the run to its end; `progress` is told how each round ended.
+def play(
+    game: Game | Mapping[str, Any] | str | Path,
+    *,
+    strategies: Mapping[str, Strategy | str] | None = None,
+    lies: Mapping[str, Misreport | str] | None = None,
+    ledger: Ledger | str | Path | None = None,
+    state: str | Path | None = None,
+    progress: Callable[[RoundResult], None] | None = None,
+    **incentive: Any,
+) -> Outcome:
+    """Play a closed-form game to its end: contributions, payments, model, and the certificate of what was achieved.
 
-    >>> from fedincentive import mechanisms
-    >>> from fedincentive.agent import ClosedFormSite
-    >>> from fedincentive.game import repaired_example
-    >>> settings = mechanisms.Settings.read({"rounds": 10, "beta": "0.5"})
-    >>> sites = ClosedFormSite.of(repaired_example())
-    >>> agents = [Agent(site.name, site, s0=2.5) for site in sites]
-    >>> mechanism = mechanisms.get("2p-upbred", settings)
-    >>> center = Center(settings, mechanism, [agent.enrol() for agent in agents], sites[0].w0)
-    >>> play(center, agents).s
-    {'agent-1': 5.0, 'agent-2': 5.0}
+    `game` is a Game, a GAME.yaml or the mapping in one; `incentive` are settings (`mechanism`, `beta`, `rounds`, ...)
+    over those of the file. `strategies` and `lies` are by agent; `ledger` and `state` keep payments and state.
+
+        u_i(w, s) = v_i(w, s) - c_i(s) + p_i(s)
+
+    >>> outcome = play({"game": {"kind": "repaired"}}, mechanism="2p-upbred", beta="0.5", rounds=10)
+    >>> outcome.s, outcome.certificate.regret.value
+    ({'agent-1': 5.0, 'agent-2': 5.0}, 0.0)
     """
+    file_settings: Mapping[str, Any] = {}
+    if not isinstance(game, Game):
+        found = load(game)
+        game, file_settings = found.game, found.incentive
+    settings = Settings.read({**file_settings, **incentive})
+    target = ledger or settings.ledger
+    opened = (
+        nullcontext(target)
+        if target is None or isinstance(target, Ledger)
+        else books.open(target, minor=settings.minor)
+    )
+    with opened as book:
+        path = _state_path(target, state or settings.state, settings.run)
+        if settings.resume and path is None:
+            raise SettingError(
+                "Nothing to resume: say where the run's state is with --state (state=), or name its --ledger (ledger=)."
+            )
+        center, agents = table(game, settings, strategies=strategies, lies=lies, ledger=book, state=path)
+        run(center, agents, progress=progress)
+        honest = {} if strategies or lies else {"basis": "exact"}
+        return center.conclude(game, **honest)
+
+
+def table(
+    game: Game,
+    settings: Settings,
+    *,
+    strategies: Mapping[str, Strategy | str] | None = None,
+    lies: Mapping[str, Misreport | str] | None = None,
+    ledger: Ledger | None = None,
+    state: Path | None = None,
+    oracles: Oracles | None = None,
+    site: type[ClosedFormSite] = ClosedFormSite,
+) -> tuple[Center, list[Agent]]:
+    """The center and the agents of a closed-form game; the center can check what agents say unless told otherwise."""
+    strategies, lies = strategies or {}, lies or {}
+    for name in (*strategies, *lies):
+        if name not in game.agents:
+            raise SettingError(f"The game has no agent {name!r}.{nearest(name, game.agents)}")
+    keys = read_keys(settings.keys) if settings.keys else None
+    agents = [
+        Agent(
+            own.name,
+            own,
+            strategies.get(own.name, "gradient"),
+            s0=float(game.s0[i]),
+            lies=lies.get(own.name),
+            key=None if keys is None else keys.get(own.name),
+        )
+        for i, own in enumerate(site.of(game))
+    ]
+    by_name = {agent.name: agent for agent in agents}
+    oracle = GameOracle(game, lambda name: by_name[name].actual)
+    center = Center.open(
+        settings,
+        mechanisms.get(settings.mechanism, settings),
+        [agent.enrol() for agent in agents],
+        {"w": game.w0},
+        ledger,
+        state,
+        keys=keys,
+        oracles=Oracles(oracle, oracle) if oracles is None else oracles,
+    )
+    return center, agents
+
+
+def run(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundResult], None] | None = None) -> Outcome:
+    """Play a center's run with these agents to its end; `progress` is told how each round ended."""
     by_name = {agent.name: agent for agent in agents}
     unknown = [name for name in center.run.agents if name not in by_name]
     if unknown:
@@ -42,7 +123,7 @@ def play(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundRe
         for report in answers(center.broadcast(), [by_name[name] for name in center.missing]):
             _carry(center, report)
         if center.path is not None:
-            state.write_json(center.path / state.AGENTS, {name: agent.state() for name, agent in by_name.items()})
+            write_json(center.path / AGENTS, {name: agent.state() for name, agent in by_name.items()})
         result = center.close()
         if progress is not None:
             progress(result)
@@ -67,52 +148,18 @@ def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> Iterator[Report]:
             yield report
 
 
-def certificate(center: Center, game: Game, **known: Any) -> Certificate:
-    """The certificate of a finished run of a closed-form game, from its ledger where it has one."""
-    outcome, mechanism, run = center.outcome, center.mechanism, center.run
-    if outcome is None:
-        raise SettingError("The run is not over: play it to its end before it is certified.")
-    posted: Sequence[Mapping[str, int]] | None = None
-    if mechanism.contribution:
-        posted = [dict(run.posted)] if run.posted else []
-        if center.ledger is not None:
-            entries = center.ledger.entries(center.settings.run)
-            posted = [dict(e.postings) for e in entries if e.kind in ("tranche", "settlement")]
-    p_star = {agent: run.balances.get(agent, 0) - run.posted.get(agent, 0) for agent in run.agents}
-    known.setdefault("basis", outcome.basis)
-    return certify(
-        game,
-        outcome.w["w"],
-        given(center, game),
-        beta=float(mechanism.beta),
-        settlement=center.settings.settlement if mechanism.contribution else "none",
-        payments=posted,
-        truthful_payments=p_star if mechanism.truthful else None,
-        treasury=-run.balances.get(TREASURY, 0) if mechanism.truthful else None,
-        minor=center.settings.minor,
-        claims=outcome.promises.claims,
-        disclaimed=outcome.promises.disclaimed,
-        notes=outcome.promises.notes,
-        **known,
-    )
-
-
-def given(center: Center, game: Game) -> np.ndarray:
-    """What each agent gave: what it delivered in training, not what it agreed to, unless both move together."""
-    outcome = center.outcome
-    assert outcome is not None
-    source = outcome.delivered if outcome.trained and not center.mechanism.moves else outcome.s
-    return np.array([source[agent] for agent in game.agents])
-
-
-def advice(center: Center, game: Game) -> str:
-    """What to do where phase 1 ended short, with the betas of a game that is known."""
-    return advise(center.run, center.mechanism, beta_ne(game, game.w0), beta_dom(game, game.w0))
+def _state_path(ledger: Ledger | str | Path | None, given: str | Path | None, run: str) -> Path | None:
+    """A run that writes money keeps its state beside the ledger unless told otherwise."""
+    if given is not None:
+        return Path(given)
+    if ledger is None or isinstance(ledger, Ledger) or "://" in str(ledger):
+        return None
+    return Path(f"{ledger}.runs") / run
 
 
 def _recall(center: Center, by_name: Mapping[str, Agent]) -> None:
     """What the agents of a resumed run remembered."""
-    saved = state.read_json(center.path / state.AGENTS) if center.path is not None else None
+    saved = read_json(center.path / AGENTS) if center.path is not None else None
     for name, memory in (saved or {}).items():
         if name in by_name:
             by_name[name].restore(memory)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .checks import nearest
 from .errors import LedgerError
-from .payments import LIMIT, TREASURY
 
 VERSION = 1  # of the body's format; it is part of what is hashed
-KINDS = ("commitment", "tranche", "truthful", "settlement", "correction")
 BALANCED = "budget-balanced"
+COMMITMENT, CORRECTION = "commitment", "correction"  # kinds that no payment writes; payments declare theirs
+TREASURY = "treasury"  # the account that takes the other side where a payment does not balance
+LIMIT = 2**63 - 1  # every amount fits a signed 64-bit column in every store
 NAME_LENGTH = 200  # characters in a run's or an account's name
 POSTINGS = ',"postings":{'
 DEPTH = 6  # of nesting in inputs
@@ -53,7 +53,7 @@ class Entry:
     @property
     def corrects(self) -> int:
         """The number of the entry that this correction corrects; 0 for all other kinds."""
-        return int(self.inputs["corrects"]) if self.kind == "correction" else 0
+        return int(self.inputs["corrects"]) if self.kind == CORRECTION else 0
 
     def to_json(self) -> str:
         """The canonical body, to be kept in a saved state; `from_json` gives the same entry back."""
@@ -92,6 +92,18 @@ def posted_text(body: str) -> str:
     return body[body.rindex(POSTINGS) + len(POSTINGS) - 1 : body.rindex(',"round":')]
 
 
+def difference(path: str, old: Any, new: Any) -> tuple[str, str, str]:
+    """The first place, in key order, where two JSON values differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(set(old) | set(new)):
+            at = f"{path}.{key}" if path else key
+            if key not in old or key not in new:
+                return at, repr(old.get(key, "nothing")), repr(new.get(key, "nothing"))
+            if old[key] != new[key]:
+                return difference(at, old[key], new[key])
+    return path, repr(old), repr(new)
+
+
 def plain(path: str, value: Any, depth: int = DEPTH) -> Any:
     """A copy of `value` made of dicts, lists, strings and 64-bit ints; everything else is refused by its path."""
     kind = type(value)
@@ -126,14 +138,14 @@ def _check(entry: Entry) -> None:
         raise LedgerError(f"run is {entry.run!r}; it must be a printable name of at most {NAME_LENGTH} characters.")
     if type(entry.round) is not int or not 0 <= entry.round <= LIMIT:
         raise LedgerError(f"round is {entry.round!r}; it must be an int from 0 on.")
-    if entry.kind not in KINDS:
-        raise LedgerError(f"kind is {entry.kind!r}.{nearest(str(entry.kind), KINDS)}")
+    if type(entry.kind) is not str or not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", entry.kind):
+        raise LedgerError(f"kind is {entry.kind!r}; it must be a short name in small letters, such as 'tranche'.")
     if type(entry.rule) is not str or not re.fullmatch(r"[a-z][a-z0-9-]*/[1-9][0-9]*", entry.rule):
         raise LedgerError(f"rule is {entry.rule!r}; it must be a name and a version, such as 'tranche/1'.")
     if not isinstance(entry.inputs, dict) or not isinstance(entry.postings, dict):
         raise LedgerError("inputs and postings must be mappings.")
     _check_postings(entry)
-    if entry.kind == "correction" and (type(entry.inputs.get("corrects")) is not int or entry.inputs["corrects"] < 1):
+    if entry.kind == CORRECTION and (type(entry.inputs.get("corrects")) is not int or entry.inputs["corrects"] < 1):
         raise LedgerError("A correction must say in inputs.corrects which entry (seq) it corrects.")
 
 
@@ -147,7 +159,7 @@ def _check_postings(entry: Entry) -> None:
     total = sum(entry.postings.values())
     if total:
         raise LedgerError(f"The postings of {key} sum to {total} minor units, not 0.")
-    if entry.kind == "commitment" and entry.postings:
+    if entry.kind == COMMITMENT and entry.postings:
         raise LedgerError(f"{key}: a commitment is a memo and moves no money.")
     if any(type(claim) is not str for claim in entry.claims):
         raise LedgerError(f"{key}: claims must be strings, not {entry.claims!r}.")

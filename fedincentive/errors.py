@@ -18,6 +18,10 @@ class GameError(FedIncentiveError, ValueError):
     """A game is not well formed, or is asked about a point outside its domain."""
 
 
+class TooLarge(GameError):
+    """A game has too many agents for what is asked of it."""
+
+
 class AggregationError(FedIncentiveError, ValueError):
     """The updates, weights or trim given to an aggregation rule do not fit together."""
 

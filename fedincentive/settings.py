@@ -19,6 +19,13 @@ def numbers(name: str, value: Any) -> float | dict[str, float]:
     return checks.real(0.0)(name, value)
 
 
+def names(name: str, value: Any) -> str | tuple[str, ...]:
+    """One name, or a list of different ones."""
+    if isinstance(value, (list, tuple)) and value and len(set(map(str, value))) == len(value):
+        return tuple(checks.text(f"{name}[{k}]", one) for k, one in enumerate(value))
+    return checks.text(name, value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Everything a run of a mechanism depends on. `Settings.read` checks a mapping from YAML or TOML.
@@ -47,10 +54,11 @@ class Settings:
     beta: Fraction = setting(
         checks.exact(above=0), Fraction(2), help='Price of one point, exact: a quoted decimal such as "2" or "0.05".'
     )
-    payment: str | None = setting(
-        checks.optional(checks.one_of("none", "contribution", "truthful", "both")),
+    payment: str | tuple[str, ...] | None = setting(
+        checks.optional(names),
         None,
-        help="Which payments are made; the mechanism's own when not given.",
+        help="Which payments are made: contribution, truthful, an installed extension's name, several of them, both "
+        "(the first two) or none; the mechanism's own when not given.",
     )
     settlement: str = setting(
         checks.one_of("tranches", "end", "commitment"),
@@ -89,6 +97,9 @@ class Settings:
         checks.real(0.0), 1e-6, help="How far (2-norm) an audited update may be from the gradient."
     )
     delta_v: float = setting(checks.real(0.0), 1e-6, help="How far a valuation may be from the oracle's.")
+    options: Mapping[str, Any] | None = setting(
+        checks.optional(checks.mapping), None, help="Settings of installed payments: a mapping from each one's name."
+    )
     # Agents
     slope: str | None = setting(
         checks.optional(checks.one_of("bounded", "paper", "counterfactual", "closed-form")),
@@ -182,8 +193,8 @@ class Settings:
 
     def plain(self) -> dict[str, Any]:
         """As JSON values: fractions become strings."""
-        values = dataclasses.asdict(self)
-        return {key: str(value) if isinstance(value, Fraction) else value for key, value in values.items()}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {key: _plain(value) for key, value in values.items()}
 
     @classmethod
     def documentation(cls) -> list[tuple[str, str, str]]:
@@ -193,3 +204,11 @@ class Settings:
             default = "" if field.default is None else str(field.default)
             rows.append((field.name, default, field.metadata["help"]))
         return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Fraction) else value

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedincentive import payments
 from fedincentive.errors import PaymentError
+from fedincentive.payments import contribution, exact, truthful
 
 names = st.sampled_from(
     ["a", "b", "B", "agent-2", "agent-10", "\u00e9", "e\u0301", "\U0001f600", "x y", '"', "\\", "~"]
@@ -25,7 +26,7 @@ minors = st.sampled_from([1, 7, 100, 10**6])
 rotations = st.integers(0, 10**6)
 
 
-def exact(beta: Fraction, s: dict[str, int], scale: int, minor: int) -> dict[str, Fraction]:
+def formula(beta: Fraction, s: dict[str, int], scale: int, minor: int) -> dict[str, Fraction]:
     """The paper's formula, written the other way round: beta (s_i - mean of the others)."""
     others = {a: Fraction(sum(p for b, p in s.items() if b != a), len(s) - 1) for a in s}
     return {a: beta * minor * (s[a] - others[a]) / scale for a in s}
@@ -42,16 +43,16 @@ def check_promises(amounts: dict[str, int], due: dict[str, Fraction], s: dict[st
 @given(betas, contributions, scales, minors, rotations)
 @settings(max_examples=300)
 def test_contribution_sums_to_zero_within_one_unit_and_monotone(beta, s, scale, minor, rotation):
-    amounts = payments.contribution(beta, s, scale=scale, minor=minor, rotation=rotation)
-    check_promises(amounts, exact(beta, s, scale, minor), s)
+    amounts = contribution.amounts(beta, s, scale=scale, minor=minor, rotation=rotation)
+    check_promises(amounts, formula(beta, s, scale, minor), s)
 
 
 @given(betas, contributions, rotations, st.randoms(use_true_random=False))
 def test_the_order_of_reports_does_not_matter(beta, s, rotation, random):
     shuffled = list(s.items())
     random.shuffle(shuffled)
-    again = payments.contribution(beta, dict(shuffled), minor=1, scale=1, rotation=rotation)
-    assert again == payments.contribution(beta, s, minor=1, scale=1, rotation=rotation)
+    again = contribution.amounts(beta, dict(shuffled), minor=1, scale=1, rotation=rotation)
+    assert again == contribution.amounts(beta, s, minor=1, scale=1, rotation=rotation)
     assert list(again) == sorted(s)
 
 
@@ -61,7 +62,7 @@ def test_ties_rotate_so_that_equal_agents_receive_the_same_over_whole_turns(n, e
     s = {f"a{k}": 5 for k in range(n)} | {"z": 5 + extra}
     received = dict.fromkeys(s, 0)
     for rotation in range(n * (n + 1)):
-        for agent, amount in payments.contribution(
+        for agent, amount in contribution.amounts(
             Fraction(1, denominator), s, scale=1, minor=1, rotation=rotation
         ).items():
             received[agent] += amount
@@ -78,19 +79,21 @@ def test_tranches_are_cumulative(beta, rounds, data, minor):
     for step in range(1, rounds + 1):
         delivered = {a: data.draw(st.sampled_from([0, s[a], s[a]])) for a in sorted(s)}
         total = {a: total[a] + delivered[a] for a in s}
-        entry = payments.tranche(beta, rounds, total, posted, scale=1, minor=minor, rotation=step)
+        entry = contribution.tranche_amounts(beta, rounds, total, posted, scale=1, minor=minor, rotation=step)
         assert sum(entry.values()) == 0
         posted = {a: posted[a] + entry[a] for a in s}
-        check_promises(posted, exact(beta / rounds, total, 1, minor), total)
+        check_promises(posted, formula(beta / rounds, total, 1, minor), total)
 
 
 @given(betas, st.integers(1, 12), contributions)
 def test_full_delivery_pays_exactly_the_whole_payment(beta, rounds, s):
     posted: dict[str, int] = {}
     for step in range(1, rounds + 1):
-        entry = payments.tranche(beta, rounds, {a: step * s[a] for a in s}, posted, scale=1, minor=100, rotation=step)
+        entry = contribution.tranche_amounts(
+            beta, rounds, {a: step * s[a] for a in s}, posted, scale=1, minor=100, rotation=step
+        )
         posted = {a: posted.get(a, 0) + entry[a] for a in s}
-    assert posted == payments.contribution(beta, s, scale=1, minor=100, rotation=rounds)
+    assert posted == contribution.amounts(beta, s, scale=1, minor=100, rotation=rounds)
 
 
 values = st.dictionaries(names, st.integers(-(10**12), 10**12), max_size=8)
@@ -102,7 +105,7 @@ def test_truthful_payments_are_the_formula_and_the_treasury_takes_the_rest(valua
     previous = data.draw(st.one_of(st.none(), values))
     pivots = {a: data.draw(st.integers(-100, 100)) for a in valuations} if h == "clarke" else None
     fines = {a: data.draw(st.integers(0, 99)) for a in valuations if data.draw(st.booleans())}
-    amounts = payments.truthful(valuations, previous, fines, h, pivots=pivots)
+    amounts = truthful.amounts(valuations, previous, fines, h, pivots=pivots)
     assert sum(amounts.values()) == 0
     for agent in valuations:
         base = {
@@ -118,18 +121,22 @@ def test_previous_valuations_telescope_to_the_others_improvement():
     rounds = [{"a": 3, "b": 10}, {"a": 5, "b": 40}, {"a": 9, "b": 70}]
     paid = dict.fromkeys("ab", 0)
     for before, now in zip(rounds, rounds[1:], strict=False):
-        amounts = payments.truthful(now, before, {}, "previous")
+        amounts = truthful.amounts(now, before, {}, "previous")
         paid = {a: paid[a] + amounts[a] for a in paid}
     assert paid == {"a": 70 - 10, "b": 9 - 3}
 
 
 def test_fines_by_each_rule():
     values, references = {"a": 100, "b": 103, "c": 50}, {"a": 100, "b": 100}
-    assert payments.fines("none", 9, values, references) == {"a": 0, "b": 0, "c": 0}
-    assert payments.fines("paper", 9, values, references, minor=2) == {"a": 0, "b": 9 + 4, "c": 0}  # 4.5, half to even
-    assert payments.fines("audited", 9, values, references, tolerance=3) == {"a": 0, "b": 0, "c": 0}
-    assert payments.fines("audited", 9, values, references, tolerance=2) == {"a": 0, "b": 9, "c": 0}
-    assert payments.fines("audited", 9, values, {}, failed={"c": "points"}) == {"a": 0, "b": 0, "c": 9}
+    assert truthful.fines("none", 9, values, references) == {"a": 0, "b": 0, "c": 0}
+    assert truthful.fines("paper", 9, values, references, minor=2) == {
+        "a": 0,
+        "b": 9 + 4,
+        "c": 0,
+    }  # 4.5, half to even
+    assert truthful.fines("audited", 9, values, references, tolerance=3) == {"a": 0, "b": 0, "c": 0}
+    assert truthful.fines("audited", 9, values, references, tolerance=2) == {"a": 0, "b": 9, "c": 0}
+    assert truthful.fines("audited", 9, values, {}, failed={"c": "points"}) == {"a": 0, "b": 0, "c": 9}
 
 
 @given(st.floats(-1e9, 1e9), scales)
@@ -150,42 +157,42 @@ NOT_EXACT = [1.0, True, np.int64(3), np.float64(1), "1", None, 2**63, -(2**63), 
 @pytest.mark.parametrize("bad", NOT_EXACT, ids=repr)
 def test_amounts_and_points_that_are_not_exact_are_refused_by_name(bad):
     with pytest.raises(PaymentError, match="'x'"):
-        payments.contribution(1, {"x": bad, "y": 1})
+        contribution.amounts(1, {"x": bad, "y": 1})
     with pytest.raises(PaymentError, match="'x'"):
-        payments.tranche(1, 2, {"x": 1, "y": 1}, {"x": bad})
+        contribution.tranche_amounts(1, 2, {"x": 1, "y": 1}, {"x": bad})
     with pytest.raises(PaymentError, match="'x'"):
-        payments.truthful({"x": bad, "y": 1}, None, {}, "zero")
+        truthful.amounts({"x": bad, "y": 1}, None, {}, "zero")
     with pytest.raises(PaymentError, match="'x'"):
-        payments.truthful({"x": 1, "y": 1}, {"x": bad}, {}, "previous")
+        truthful.amounts({"x": 1, "y": 1}, {"x": bad}, {}, "previous")
     with pytest.raises(PaymentError, match="'x'"):
-        payments.fines("paper", 1, {"x": 1}, {"x": bad})
+        truthful.fines("paper", 1, {"x": 1}, {"x": bad})
 
 
 @pytest.mark.parametrize("bad", [0.5, True, np.float64(1), None, "abc", "1/0", -1, "-2"], ids=repr)
 def test_a_rate_must_be_exact_and_not_negative(bad):
     with pytest.raises(PaymentError, match="beta"):
-        payments.contribution(bad, {"x": 1, "y": 2})
+        contribution.amounts(bad, {"x": 1, "y": 2})
 
 
 def test_a_payment_too_large_for_64_bits_is_refused_not_wrapped():
     with pytest.raises(PaymentError, match="64 bits"):
-        payments.contribution(10**6, {"x": 2**62, "y": 0}, scale=1)
+        contribution.amounts(10**6, {"x": 2**62, "y": 0}, scale=1)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: payments.contribution(1, {"x": 1}), "at least 2"),
-        (lambda: payments.contribution(1, {"x": 1, "treasury": 1}), "treasury"),
-        (lambda: payments.contribution(1, {"x": -1, "y": 1}), "'x'"),
-        (lambda: payments.tranche(1, 2, {"x": 1, "y": 1}, {"z": 1}), "'z'"),
-        (lambda: payments.tranche(1, 0, {"x": 1, "y": 1}, {}), "rounds"),
-        (lambda: payments.truthful({"x": 1}, None, {"y": 1}, "zero"), "'y'"),
-        (lambda: payments.truthful({"x": 1}, None, {"x": -1}, "zero"), "fine"),
-        (lambda: payments.truthful({"x": 1}, None, {}, "last"), "previous, zero, clarke"),
-        (lambda: payments.truthful({"x": 1}, None, {}, "clarke"), "pivot"),
-        (lambda: payments.fines("all", 1, {"x": 1}, {}), "none, paper, audited"),
-        (lambda: payments.fines("paper", 1, {"x": 1}, {"y": 1}), "'y'"),
+        (lambda: contribution.amounts(1, {"x": 1}), "at least 2"),
+        (lambda: contribution.amounts(1, {"x": 1, "treasury": 1}), "treasury"),
+        (lambda: contribution.amounts(1, {"x": -1, "y": 1}), "'x'"),
+        (lambda: contribution.tranche_amounts(1, 2, {"x": 1, "y": 1}, {"z": 1}), "'z'"),
+        (lambda: contribution.tranche_amounts(1, 0, {"x": 1, "y": 1}, {}), "rounds"),
+        (lambda: truthful.amounts({"x": 1}, None, {"y": 1}, "zero"), "'y'"),
+        (lambda: truthful.amounts({"x": 1}, None, {"x": -1}, "zero"), "fine"),
+        (lambda: truthful.amounts({"x": 1}, None, {}, "last"), "previous, zero, clarke"),
+        (lambda: truthful.amounts({"x": 1}, None, {}, "clarke"), "pivot"),
+        (lambda: truthful.fines("all", 1, {"x": 1}, {}), "none, paper, audited"),
+        (lambda: truthful.fines("paper", 1, {"x": 1}, {"y": 1}), "'y'"),
         (lambda: payments.apportion({"x": 1, "y": 1}, 3), "whole number"),
     ],
 )
@@ -195,6 +202,6 @@ def test_what_does_not_fit_is_refused_with_the_reason(call, words):
 
 
 def test_the_examples_in_the_docstrings():
-    result = doctest.testmod(payments)
-    assert result.attempted > 5
-    assert result.failed == 0
+    results = [doctest.testmod(module) for module in (payments, exact, contribution, truthful)]
+    assert sum(result.attempted for result in results) > 10
+    assert not any(result.failed for result in results)

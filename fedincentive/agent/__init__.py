@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..identity import authentic, digest, read_keys, sign
 from .agent import Agent
-from .sites import ClosedFormSite, LossSite, Site
+from .sites import ClosedFormSite, GameOracle, LossSite, Site
 from .slopes import View
 from .softmax import SoftmaxSite
 from .strategies import Away, BestResponse, Fixed, FreeRider, Gradient, Strategy, strategy
@@ -16,6 +16,7 @@ __all__ = [
     "ClosedFormSite",
     "Fixed",
     "FreeRider",
+    "GameOracle",
     "Gradient",
     "LossSite",
     "Site",

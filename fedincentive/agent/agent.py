@@ -91,7 +91,7 @@ class Agent:
             view.memory["actual"] = points
         s = self._choose(view) if view.setting("moves") else None
         first = view.broadcast.step == 0
-        valued = view.setting("report_values") and (first or not view.setting("truthful"))
+        valued = view.setting("report_values") and (first or not view.setting("values"))
         update, said = view.update, points
         if self.lies.update is not None:
             update = self.lies.update(update, honest, step=view.broadcast.step)

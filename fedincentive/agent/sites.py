@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from ..game import Game, Search
+from ..game.games import Pay
 from ..game.search import maximise
 from ..messages import Update
 
@@ -70,9 +72,9 @@ class ClosedFormSite:
         """d v_i / d s_i at the broadcast (w, s), or where the agent itself gives `own` points."""
         return float(self._board.rows("slopes", w, s, self.i, own))
 
-    def best_response(self, w: Update, s: Mapping[str, float], beta: float) -> float:
-        """argmax over t of u_i(w, (t, s_-i)), the contribution payment included."""
-        return float(self._board.best_responses(w, s, beta)[self.i])
+    def best_response(self, w: Update, s: Mapping[str, float], pay: Pay) -> float:
+        """argmax over t of u_i(w, (t, s_-i)), payments included."""
+        return float(self._board.best_responses(w, s, pay)[self.i])
 
     def cost(self, points: float) -> float:
         return float(self._board.alone("value", self.i, points))
@@ -118,12 +120,12 @@ class _Board:
         moved[i] = points
         return cost(moved)[i]
 
-    def best_responses(self, w: Update, s: Mapping[str, float], beta: float) -> np.ndarray:
+    def best_responses(self, w: Update, s: Mapping[str, float], pay: Pay) -> np.ndarray:
         self._look(w, s)
         if "best" not in self._kept:
             game, here = self.game, self._vector
             concave, lowest = bool(game.concave), np.zeros(game.n)
-            utilities = partial(game.deviations, w["w"], here, beta=beta)
+            utilities = partial(game.deviations, w["w"], here, pay=pay)
             self._kept["best"], _ = maximise(utilities, lowest, game.s_max, Search(), concave=concave)
         return self._kept["best"]
 
@@ -134,6 +136,26 @@ class _Board:
 
     def vector(self, s: Mapping[str, float]) -> np.ndarray:
         return np.array([s[agent] for agent in self.game.agents], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class GameOracle:
+    """Both oracles of a closed-form game. `actual(agent)` tells what the agent really contributes."""
+
+    game: Game
+    actual: Callable[[str], float]
+
+    def value(self, agent: str, w: Update, s: Mapping[str, float]) -> float:
+        return float(self.game.values(w["w"], self._vector(s))[self.game.agents.index(agent)])
+
+    def points(self, agent: str) -> float:
+        return self.actual(agent)
+
+    def update(self, agent: str, w: Update, s: Mapping[str, float], step: int) -> Update:
+        return {"w": self.game.gradient(self.game.agents.index(agent), w["w"], self._vector(s))}
+
+    def _vector(self, s: Mapping[str, float]) -> np.ndarray:
+        return np.array([s[agent] for agent in self.game.agents])
 
 
 class LossSite:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import payments
 from ..errors import SettingError
 from ..messages import Broadcast, Update
+from ..payments import Payment
 from .sites import Site
 
 
@@ -36,6 +38,22 @@ class View:
             )
         return w
 
+    @property
+    def payments(self) -> tuple[Payment, ...]:
+        """The payments whose terms were broadcast."""
+        return _felt_by_all(self.broadcast).payments
+
+    @property
+    def pay_slope(self) -> float:
+        """d p_i / d s_i where the agent really stands."""
+        felt = _felt_by_all(self.broadcast)
+        i = felt.index[self.name]
+        if self.own == felt.s[i]:
+            return float(felt.slopes[i])
+        moved = felt.s.copy()
+        moved[i] = self.own
+        return float(felt.at(moved)[i])
+
     def setting(self, key: str) -> Any:
         return self.broadcast.settings[key]
 
@@ -51,6 +69,34 @@ class View:
         d = self.train(points)
         local = {name: array + np.asarray(size * d[name], dtype=array.dtype) for name, array in self.w.items()}
         return self.site.value(local, self.broadcast.s)
+
+
+class _Felt:
+    """What a broadcast's payments add to everyone's slope: evaluated once for all agents of a process."""
+
+    def __init__(self, broadcast: Broadcast, payments: tuple[Payment, ...]) -> None:
+        self.payments, self.agents = payments, tuple(broadcast.s)
+        self.index = {agent: i for i, agent in enumerate(self.agents)}
+        self.s = np.array([broadcast.s[agent] for agent in self.agents], dtype=np.float64)
+        self.slopes = self.at(self.s)
+
+    def at(self, s: np.ndarray) -> np.ndarray:
+        return sum((p.slopes(self.agents, s) for p in self.payments if p.steers), start=np.zeros(len(s)))
+
+
+_last: tuple[Any, Any, _Felt | None] = (None, None, None)
+
+
+def _felt_by_all(broadcast: Broadcast) -> _Felt:
+    """Of the last broadcast: its agents ask one after the other, with the same objects in one process."""
+    global _last
+    s, terms, felt = _last
+    if felt is None or s is not broadcast.s or terms is not broadcast.settings["payments"]:
+        s, terms = broadcast.s, broadcast.settings["payments"]
+        known = felt.payments if felt is not None and _last[1] is terms else payments.read(terms)
+        felt = _Felt(broadcast, known)
+        _last = (s, terms, felt)
+    return felt
 
 
 def closed_form(view: View) -> float:

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from ..mechanisms import Settings, generator
+from .. import draws
 from ..messages import Update
+from ..settings import Settings
 from .sites import LossSite
 
 
@@ -52,16 +53,14 @@ class SoftmaxSite(LossSite):
         held_out: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         if held_out is None:
-            order = generator(settings.seed, name, "hold out").permutation(len(y))
-            cut = max(1, len(y) // 5)
-            held_out = (x[order[:cut]], y[order[:cut]])
-            x, y = x[order[cut:]], y[order[cut:]]
+            kept, held = draws.held_out(settings.seed, name, len(y))
+            held_out, x, y = (x[held], y[held]), x[kept], y[kept]
         self.name, self.x, self.y, self.held_out, self.settings = name, x, y, held_out, settings
         super().__init__(
             len(y),
             self._work,
             lambda w: loss_and_gradient(w, *self.held_out)[0],
-            order=generator(settings.seed, name, "order").permutation(len(y)),
+            order=draws.order(settings.seed, name, len(y)),
             reward=math.log(classes),
             cost_per_point=settings.cost_of(name),
             value_per_nat=settings.value_per_nat,
@@ -75,7 +74,7 @@ class SoftmaxSite(LossSite):
             _, gradient = loss_and_gradient(w, self.x[points], self.y[points])
             return {name: -s.value_per_nat * array for name, array in gradient.items()}
         local = {name: array.copy() for name, array in w.items()}
-        draw = generator(s.seed, self.name, step)
+        draw = np.random.default_rng(draws.local_seed(s.seed, self.name, step))
         for _ in range(s.epochs):
             shuffled = points[draw.permutation(len(points))]
             for k in range(0, len(shuffled), s.batch):

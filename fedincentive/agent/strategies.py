@@ -28,7 +28,7 @@ class Strategy:
 
 @dataclass
 class Gradient(Strategy):
-    """One step up the agent's own utility: clip(s_i + gamma (d v_i/d s_i - c_i' + beta), 0, s_max_i).
+    """One step up the agent's own utility: clip(s_i + gamma (d v_i/d s_i - c_i' + d p_i/d s_i), 0, s_max_i).
 
     The slope is the setting's if it names one, the game's own closed form where there is one, else the mechanism's.
     """
@@ -37,7 +37,7 @@ class Gradient(Strategy):
         name = view.setting("slope")
         if not view.setting("slope_given") and hasattr(view.site, "slope"):
             name = "closed-form"
-        g = SLOPES[name](view) - view.site.cost_slope(view.own) + view.setting("beta")
+        g = SLOPES[name](view) - view.site.cost_slope(view.own) + view.pay_slope
         return float(min(max(view.own + view.setting("gamma") * g, 0.0), view.site.s_max))
 
 
@@ -51,7 +51,7 @@ class BestResponse(Strategy):
             raise SettingError(
                 f"Agent {view.name!r} trains on data, so its best response is not known: use the strategy 'gradient'."
             )
-        return best(view.w, view.broadcast.s, view.setting("beta"))
+        return best(view.w, view.broadcast.s, [payment for payment in view.payments if payment.steers])
 
 
 @dataclass

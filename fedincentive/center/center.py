@@ -6,19 +6,26 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from .. import draws
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
+from ..game import Evidence, Game, beta_dom, beta_ne, certify
 from ..identity import digest
 from ..ledger import Entry, Ledger
-from ..mechanisms import Answer, Mechanism, Oracles, Run, Settings, generator, truthful
+from ..manifest import Manifest
+from ..mechanisms import Mechanism
 from ..messages import Broadcast, Enrol, Report, RoundResult, Update
+from ..payments import TREASURY, Oracles
+from ..run import Answer, Run
+from ..settings import Settings
 from . import rounds, state
 from .enrolment import enrol, freeze, frozen
-from .manifest import Manifest
 from .metrics import metrics
 from .optimizer import Optimizer
-from .outcome import Outcome, caution, outcome
+from .outcome import Outcome, advise, outcome
 from .spill import Spill
 from .validation import checked
 
@@ -52,13 +59,14 @@ class Center:
         self._configure(settings, mechanism, ledger, state_path, keys, buffers, oracles)
         self._refuse_existing()
         run = enrol(settings, agents)
-        mechanism.check(run.n)
+        mechanism.check(run.n, oracles)
         self._check_keys(run)
         run.phase = mechanism.start(run)
         entries = rounds.begin(run, mechanism) if run.phase == "train" else []
-        if warning := caution(run, mechanism):
+        rounds.book(run, entries)
+        for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
             log.warning("%s", warning)
-        self.manifest = Manifest.begin(run, mechanism)
+        self.manifest = Manifest.begin(run, mechanism.name)
         self._spill = Spill(mechanism, run.n, w0, self.path)
         self._commit(run, frozen(w0), Optimizer(settings.server_optimizer, settings.eta), entries)
 
@@ -80,7 +88,8 @@ class Center:
         assert self.path is not None
         values, arrays = state.load(self.path)
         state.same_settings(values["settings"], settings, self.path)
-        run = state.run_from_json(values["run"], settings)
+        run = state.run_from_json(values["run"], settings, self.path)
+        mechanism.check(run.n, oracles)
         self._check_keys(run)
         self.counts.update(values["counts"])
         self.manifest = Manifest(values["manifest"])
@@ -186,7 +195,7 @@ class Center:
         begun = rounds.advance(run, self.mechanism)
         for account, amount in rounds.book(run, begun).items():
             payments[account] = payments.get(account, 0) + amount
-        found = metrics(run, self._reports, absent, payments, d if self.mechanism.truthful else None)
+        found = metrics(run, self.mechanism, self._reports, absent, payments, d)
         self._commit(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
         seen = self.manifest.seen
         log.info("round %d (%s) closed, %d absent, ledger head %s", closed.round, closed.phase, len(absent), seen)
@@ -196,18 +205,63 @@ class Center:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the run ended; None while it goes on."""
+        """How the run ended, as the center alone knows it; None while it goes on."""
         if not self.done:
             return None
         return outcome(
             self.run,
             self.mechanism,
-            truthful.effective_phi(self.settings, self.oracles),
+            self.oracles,
             w=self.w,
             basis="reported" if self.keys is None else "attested",
             head=self.head,
+            checkpoint=str(self.manifest.seen) if self.manifest.seen else None,
             digest=digest(self.w),
             counts=dict(self.counts),
+        )
+
+    def conclude(self, game: Game | None = None, **known: Any) -> Outcome:
+        """The end of a run: its outcome with the certificate, which is kept with the manifest.
+
+        A real federation has no `game`: what the center cannot know then is said so in the certificate. `known` is
+        further evidence, such as how s is known.
+        """
+        ended = self.outcome
+        if ended is None:
+            raise RunError(f"Run {self.settings.run!r} is not over: play it to its end before it is certified.")
+        if game is not None:
+            bounds = beta_ne(game, game.w0), beta_dom(game, game.w0)
+            ended = replace(ended, advice=advise(self.run, self.mechanism, *bounds)) if ended.advice else ended
+        ended = replace(ended, certificate=certify(self.evidence(ended, game, **known)))
+        if self.path is not None:
+            self._write_manifest(ended)
+        return ended
+
+    def evidence(self, ended: Outcome, game: Game | None = None, **known: Any) -> Evidence:
+        """What the center knows of its finished run, from its ledger where it has one."""
+        run, agents = self.run, self.run.agents if game is None else game.agents
+        posted: list[Mapping[str, int]] = [dict(run.balances)] if run.balances else []
+        if self.ledger is not None:
+            entries = (record.entry for record in self.ledger.entries(self.settings.run))
+            posted = [dict(entry.postings) for entry in entries if entry.postings]
+        found: dict[str, Any] = {
+            "payments": self.mechanism.payments,
+            "postings": tuple(posted),
+            "treasury": -run.balances.get(TREASURY, 0),
+            "minor": self.settings.minor,
+            "valuations": ended.valuations if len(ended.valuations) == run.n else None,
+            "promises": ended.promises,
+            "basis": ended.basis,
+            "game": game,
+            "w": None if game is None else self.w["w"],
+        }
+        s, limits = ([source[agent] for agent in agents] for source in (ended.given, ended.s_max))
+        return Evidence(agents, s, limits, **{**found, **known})  # type: ignore[arg-type]
+
+    def _write_manifest(self, ended: Outcome | None) -> None:
+        assert self.path is not None
+        self.manifest.write(
+            self.path, None if ended is None else ended.to_json(), None if ended is None else ended.certificate
         )
 
     @property
@@ -232,11 +286,6 @@ class Center:
         self.keys = None if keys is None else dict(keys)
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
-        if mechanism.truthful and settings.h == "clarke" and oracles.valuation is None:
-            raise SettingError(
-                "incentive.h is 'clarke', which needs the others' values without each agent: give the center a "
-                "ValuationOracle, or set h: previous."
-            )
 
     def _refuse_existing(self) -> None:
         run = self.settings.run
@@ -293,27 +342,20 @@ class Center:
             for entry in entries:
                 self.manifest.checkpoint(entry, self.ledger.append(entry))
         if self.path is not None and (entries or self.done):
-            state.write_manifest(self.path, self.manifest.report(self.outcome))
+            self._write_manifest(self.outcome)
 
     def _open_round(self) -> None:
         run = self.run
         self._reports: dict[str, Answer] = {}
         self._spill.clear()
         self._attempts = 0
-        run.asked = self._sample() if run.phase == "train" else run.agents
+        asks = self.settings.sampled if run.phase == "train" else None
+        run.asked = draws.sample(self.settings.seed, run.step, run.agents, asks)
         self._invited = frozenset(run.asked)
         w = None if run.phase == "contribute" else self.w
         self._broadcast = Broadcast(
             self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), self.mechanism.public()
         )
-
-    def _sample(self) -> tuple[str, ...]:
-        """The agents of a training round, by (seed, step) alone: every mechanism asks the same ones."""
-        run, size = self.run, self.settings.sampled
-        if size is None or size >= run.n:
-            return run.agents
-        chosen = generator(self.settings.seed, "sample", run.step).choice(run.n, size, replace=False)
-        return tuple(run.agents[i] for i in sorted(chosen))
 
     def _enough(self) -> bool:
         """A quorum answered, and enough of them for the aggregation rule."""

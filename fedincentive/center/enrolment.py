@@ -11,9 +11,10 @@ import numpy as np
 
 from ..entry import NAME_LENGTH
 from ..errors import SettingError
-from ..mechanisms import Run, Settings
 from ..messages import Enrol, Update
 from ..payments import TREASURY, quantise
+from ..run import Run
+from ..settings import Settings
 
 
 def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:

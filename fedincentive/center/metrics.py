@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..mechanisms import Answer, Run, truthful
+from ..entry import TREASURY
+from ..mechanisms import Mechanism
 from ..messages import Update
-from ..payments import TREASURY
+from ..run import Answer, Run
 
 
 def metrics(
-    run: Run, reports: Mapping[str, Answer], absent: Collection[str], payments: Mapping[str, int], d: Update | None
+    run: Run,
+    mechanism: Mechanism,
+    reports: Mapping[str, Answer],
+    absent: Collection[str],
+    paid: Mapping[str, int],
+    d: Update | None,
 ) -> dict[str, float]:
     """Contributions, payments and the welfare of the reported valuations, once every agent has reported one."""
     settings = run.settings
@@ -20,11 +26,11 @@ def metrics(
         "absent": float(len(absent)),
         "contribution": total,
         "contribution_share": total * settings.scale / sum(run.s_max.values()),
-        "paid": sum(a for account, a in payments.items() if a > 0 and account != TREASURY) / settings.minor,
+        "paid": sum(a for account, a in paid.items() if a > 0 and account != TREASURY) / settings.minor,
         "treasury": run.balances.get(TREASURY, 0) / settings.minor,
     }
     if run.n == len(run.valuations):
         found["welfare"] = sum(run.valuations.values()) / settings.minor
-    if d is not None and settings.server_optimizer == "sgd":
-        found["epsilon"] = truthful.epsilon(settings, d)
+    for payment in mechanism.payments if d is not None and mechanism.values else ():
+        found |= payment.metrics(run, d or {})
     return found

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..game.phases import Ending, advice, named
-from ..mechanisms import Mechanism, Promises, Run
+from ..game import Certificate
+from ..mechanisms import Mechanism
 from ..messages import Update
-from ..payments import TREASURY
+from ..payments import TREASURY, Oracles, Promises
+from ..run import Run
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Outcome:
     payments: Mapping[str, int]  # every agent's balance over the run, in minor units
     treasury: int  # its balance in minor units; negative: the center paid
     delivered: Mapping[str, float]  # points per training round, on average
+    given: Mapping[str, float]  # what counts: delivered in training, not agreed to, unless both move together
     valuations: Mapping[str, float]  # last reported
     rounds: int  # of any kind
     contributed: int
@@ -35,69 +37,55 @@ class Outcome:
     promises: Promises
     basis: str  # "attested" when every report was signed, else "reported"
     head: str | None
+    checkpoint: str | None  # the ledger's COUNT:HASH after the run
     digest: str  # sha256 of the model
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
+    certificate: Certificate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as plain values."""
-        kept = {key: value for key, value in self.__dict__.items() if key not in ("w", "promises")}
-        return {**kept, "short": list(self.short), "claims": list(self.promises.claims)}
+        kept = {
+            key: value
+            for key, value in self.__dict__.items()
+            if key not in ("w", "promises", "certificate", "checkpoint")
+        }
+        return {**kept, "short": list(self.short), "claims": [str(claim) for claim in self.promises.claims]}
 
 
 def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float | None = None) -> str:
-    """What an operator reads where phase 1 did not reach its end; without a game beta_dom comes from the settings."""
+    """What an operator reads where phase 1 did not reach its end; without a game the bounds come from the settings."""
     if run.status in ("running", "complete"):
         return ""
-    settings = run.settings
-    slope = 0.0 if run.moved is None else run.moved / settings.scale / settings.gamma
-    if not mechanism.contribution:
-        return (
-            f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
-            "or tol, or set when_short: train."
-        )
-    ending: Ending = "rested" if run.status == "rested" else "round limit"
-    return advice(ending, run.short, float(mechanism.beta), ne, dom or beta_bound(run), run.contributed, slope)
-
-
-def beta_bound(run: Run) -> float | None:
-    """zeta + tau as far as the settings know them; None where no cost is given."""
-    costs = [run.settings.cost_of(agent) for agent in run.agents]
-    return max(costs) + run.settings.tau if any(costs) else None
-
-
-def caution(run: Run, mechanism: Mechanism) -> str:
-    """Said before the first round where beta is known to be too small for somebody; not an error."""
-    if not mechanism.contribution or beta_bound(run) is None:
-        return ""
-    settings, beta = run.settings, float(mechanism.beta)
-    unwilling = [agent for agent in run.agents if settings.cost_of(agent) + settings.tau >= beta]
-    if not unwilling:
-        return ""
+    told = [said for payment in mechanism.payments if (said := payment.advice(run, ne, dom))]
+    if told:
+        return " ".join(told)
+    slope = 0.0 if run.moved is None else run.moved / run.settings.scale / run.settings.gamma
     return (
-        f"incentive.beta = {beta:g} is not above cost + tau: {named(unwilling)} not sure to give everything. "
-        f"beta_dom = {beta_bound(run):g}: above it every further point pays."
+        f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
+        "or tol, or set when_short: train."
     )
 
 
-def outcome(run: Run, mechanism: Mechanism, phi: str, **known: Any) -> Outcome:
-    minor = run.settings.minor
+def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> Outcome:
+    minor, s, trained = run.settings.minor, run.points(run.s), delivered(run)
     return Outcome(
         run=run.settings.run,
         mechanism=mechanism.name,
         status=run.status,
         s0=run.points(run.s0),
-        s=run.points(run.s),
+        s=s,
         s_max=dict(run.limits),
         payments={agent: run.balances.get(agent, 0) for agent in run.agents},
         treasury=run.balances.get(TREASURY, 0),
-        delivered=delivered(run),
+        delivered=trained,
+        given=trained if run.trained and not mechanism.moves else s,
         valuations={agent: value / minor for agent, value in run.valuations.items()},
         rounds=run.round,
         contributed=run.contributed,
         trained=run.trained,
         short=run.short,
         advice=advise(run, mechanism),
-        promises=mechanism.promises(phi),
+        promises=mechanism.promises(oracles),
         **known,
     )
 

@@ -8,9 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import aggregation
-from ..ledger import Entry
-from ..mechanisms import Answer, Mechanism, Oracles, Run, contribution, truthful
+from ..entry import COMMITMENT, Entry
+from ..mechanisms import Mechanism
 from ..messages import Update
+from ..payments import Event, Oracles
+from ..run import Answer, Run
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
@@ -47,8 +49,6 @@ def deliver(run: Run, reports: Reports) -> None:
     for name in run.agents:
         run.delivered_total[name] += run.delivered[name]
     run.trained += 1
-    if run.trained == 1:
-        run.valued = dict(run.valuations)  # of the first model: h `previous` pays improvements from there
 
 
 def aggregate(
@@ -89,8 +89,8 @@ def train(
             updates, delivered = hooks.before(w, updates, delivered)
         clips = mechanism.rule == "centered-clipping"
         d = aggregate(mechanism, updates, delivered, optimizer.last or (zeros(w) if clips else {}))
-        # Other rules may give a client's own arrays, and the truthful payment's metrics look at d.
-        own = mechanism.rule in TILED and not mechanism.truthful
+        # Other rules may give a client's own arrays, and a payment on values may look at d.
+        own = mechanism.rule in TILED and not mechanism.values
         return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
 
     answered = [name for name in run.agents if name in reports]
@@ -98,13 +98,8 @@ def train(
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
-    if mechanism.truthful:
-        if truthful.effective_phi(run.settings, oracles) == "audited":
-            run.failed = truthful.failures(run, w, s, reports, oracles)
-        if run.settings.h == "clarke":
-            run.pivots = truthful.pivots(run, lambda agent: step([a for a in answered if a != agent])[0], oracles)
-    paid = contribution.after_training(run) if mechanism.contribution else None
-    return new, next_optimizer, [] if paid is None else [paid], d
+    event = Event("train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0])
+    return new, next_optimizer, due(run, mechanism, event), d
 
 
 def zeros(w: Update) -> dict[str, np.ndarray]:
@@ -114,13 +109,14 @@ def zeros(w: Update) -> dict[str, np.ndarray]:
 def value(
     run: Run, mechanism: Mechanism, w: Update, reports: Reports, absent: tuple[str, ...], oracles: Oracles
 ) -> list[Entry]:
-    """The valuations of the new model, and the truthful payment on them where it is made."""
+    """The valuations of the new model, and the payments on them."""
     run.valuations.update({name: a.valuation for name, a in reports.items() if a.valuation is not None})
-    if not mechanism.truthful:
-        return []
-    entry = truthful.after_values(run, w, absent, oracles)
-    run.valued = dict(entry.inputs["valuations"])
-    return [entry]
+    return due(run, mechanism, Event("value", w, run.points(run.s), reports, absent, oracles))
+
+
+def due(run: Run, mechanism: Mechanism, event: Event) -> list[Entry]:
+    """What each payment posts on this event."""
+    return [entry for payment in mechanism.payments if (entry := payment.due(run, event)) is not None]
 
 
 def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
@@ -136,12 +132,12 @@ def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
 
 
 def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
-    """The entries that training starts from: the commitments, and their settlement where it is made on them."""
+    """The entries that training starts from: the commitments, and what is paid on them."""
     run.delivered = dict(run.s)  # an agent that is not sampled at first counts with what it committed
-    entries = [contribution.commitment(run, mechanism.beta)]
-    if mechanism.contribution and run.settings.settlement == "commitment" and run.phase == "train":
-        entries.append(contribution.on_commitment(run))
-    return entries
+    scale = run.settings.scale
+    inputs = {"beta": str(mechanism.beta), "s": run.s, "s_max": run.s_max, "scale": scale, "data": run.commitments}
+    memo = Entry(run.settings.run, run.round, COMMITMENT, "commitment/1", inputs, {})
+    return [memo, *(due(run, mechanism, Event("commit")) if run.phase == "train" else [])]
 
 
 def book(run: Run, entries: Sequence[Entry]) -> dict[str, int]:
@@ -151,6 +147,4 @@ def book(run: Run, entries: Sequence[Entry]) -> dict[str, int]:
         for account, amount in entry.postings.items():
             total[account] = total.get(account, 0) + amount
             run.balances[account] = run.balances.get(account, 0) + amount
-            if entry.kind != "truthful":
-                run.posted[account] = run.posted.get(account, 0) + amount
     return total

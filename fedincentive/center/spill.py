@@ -15,8 +15,9 @@ from pathlib import Path
 
 from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
-from ..mechanisms import Answer, Mechanism
+from ..mechanisms import Mechanism
 from ..messages import Update
+from ..run import Answer
 from .rounds import TILED
 
 PREFIX = "fedincentive-spill-"

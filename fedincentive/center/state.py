@@ -3,7 +3,7 @@
     state.json            everything but arrays, entries still to be appended, and which model belongs to it
     model-N.safetensors   w and the optimizer's arrays after N training rounds (not written in scalar rounds)
     agents.json           what in-process agents must remember
-    manifest.json         for people and auditors: settings, versions, agents, ledger checkpoints
+    manifest.json         for people and auditors (see `fedincentive.manifest`)
 
 The model is on disk before the state that names it; the state is replaced in one step. No pickle anywhere.
 """
@@ -22,9 +22,10 @@ import numpy as np
 from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
 from ..files import PARTIAL, replace
-from ..mechanisms import Run, Settings
+from ..run import Run
+from ..settings import Settings
 
-STATE, MANIFEST, AGENTS = "state.json", "manifest.json", "agents.json"
+STATE, AGENTS = "state.json", "agents.json"
 SPARE = ".spare"  # the model before, which the next one is written over
 # These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
 FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats", "spill")
@@ -82,7 +83,14 @@ def run_to_json(run: Run) -> dict[str, Any]:
     return {f.name: getattr(run, f.name) for f in fields(run) if f.name != "settings"}
 
 
-def run_from_json(values: Mapping[str, Any], settings: Settings) -> Run:
+def run_from_json(values: Mapping[str, Any], settings: Settings, directory: Path) -> Run:
+    expected = {f.name for f in fields(Run)} - {"settings"}
+    if set(values) != expected:
+        odd = sorted(set(values) ^ expected)[0]
+        raise RunError(
+            f"The run in {directory} was saved by another version of fedincentive ({odd!r} differs): resume it with "
+            "that version, or start a new run."
+        )
     tuples = {name: tuple(values[name]) for name in ("agents", "asked", "short")}
     return Run(settings, **{**values, **tuples})
 
@@ -105,12 +113,6 @@ def same_settings(saved: Mapping[str, Any], settings: Settings, directory: Path)
 def write_json(path: Path, values: Any) -> None:
     text = json.dumps(values, sort_keys=True).encode()
     replace(path, lambda file: file.write(text))
-
-
-def write_manifest(directory: Path, values: Any) -> None:
-    """For reading only: the state has all of it, so it is whole after a crash but need not be the newest."""
-    text = json.dumps(values, sort_keys=True, indent=1).encode()
-    replace(directory / MANIFEST, lambda file: file.write(text), durable=False)
 
 
 def read_json(path: Path) -> Any:

@@ -12,9 +12,10 @@ from ..aggregation import all_finite
 from ..checks import nearest
 from ..errors import ReportRefused
 from ..identity import authentic
-from ..mechanisms import Answer, Mechanism, Run
+from ..mechanisms import Mechanism
 from ..messages import Report, Update
 from ..payments import quantise
+from ..run import Answer, Run
 
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
@@ -38,7 +39,7 @@ def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Map
         fields["update"] = update(report, w)
     if report.phase == "value" or report.valuation is not None:
         # The fine covers valuations up to the cap; where no money hangs on them any number that fits will do.
-        most = settings.loss_cap * settings.value_per_nat if mechanism.truthful else LARGEST
+        most = settings.loss_cap * settings.value_per_nat if mechanism.values else LARGEST
         fields["valuation"] = quantise(valuation(report, most), settings.minor)
     return Answer(**fields)
 

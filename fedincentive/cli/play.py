@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from ..center import Center, Outcome
-    from ..game import Certificate, Game
+    from ..center import Outcome
+    from ..game import Game
     from ..messages import RoundResult
 
 SHOWN = 25  # agents in the table; --json has them all
@@ -30,6 +28,7 @@ def pairs(context: click.Context, option: click.Parameter, values: Sequence[str]
 @click.command()
 @click.argument("game", type=click.Path(dir_okay=False, path_type=Path), metavar="GAME.yaml")
 @click.option("--mechanism", help="Play this mechanism instead of the file's.")
+@click.option("--beta", help='Price of one point, e.g. "0.05", instead of the file\'s.')
 @click.option("--strategy", callback=pairs, multiple=True, metavar="AGENT=NAME", help="An agent's strategy.")
 @click.option("--lies", callback=pairs, multiple=True, metavar="AGENT=NAME", help="An agent's misreport or attack.")
 @click.option("--ledger", "target", metavar="PATH", help="Write payments to this ledger (a path or postgresql://).")
@@ -40,6 +39,7 @@ def pairs(context: click.Context, option: click.Parameter, values: Sequence[str]
 def play(
     game: Path,
     mechanism: str | None,
+    beta: str | None,
     strategy: dict[str, str],
     lies: dict[str, str],
     target: str | None,
@@ -50,97 +50,32 @@ def play(
 ) -> None:
     """Play a closed-form game: contributions, payments, utilities, and the certificate of what was achieved."""
     from .. import engine, plots
-    from ..game.reading import load
-    from ..mechanisms import Settings
+    from ..game import load
+    from ..settings import Settings
 
     file = load(game)
-    values = {
-        **file.incentive,
-        **({"mechanism": mechanism} if mechanism else {}),
-        **({"resume": True} if resume else {}),
-    }
+    given = {"mechanism": mechanism, "beta": beta, "resume": resume or None}
+    values = {**file.incentive, **{key: value for key, value in given.items() if value is not None}}
     settings = Settings.read(values)
     if plot is not None:
         plots.ready()
     history: list[RoundResult] = []
-    with ExitStack() as stack:
-        center, agents = _table_set(file.game, settings, strategy, lies, target, state, stack)
-        with _Progress(settings.rounds, keep=history if plot is not None else None) as progress:
-            outcome = engine.play(center, agents, progress=progress)
-        honest = not strategy and not lies
-        certificate = engine.certificate(center, file.game, **({"basis": "exact"} if honest else {}))
-        outcome = replace(outcome, advice=engine.advice(center, file.game))
-        rows = _rows(file.game, center, outcome)
+    with _Progress(settings.rounds, keep=history if plot is not None else None) as progress:
+        outcome = engine.play(
+            file.game, strategies=strategy, lies=lies, ledger=target, state=state, progress=progress, **values
+        )
+    rows = _rows(file.game, outcome, settings.minor)
     drawn = [] if plot is None else plots.save(plot, history, outcome, settings.minor)
     if as_json:
-        found = {"outcome": outcome.to_json(), "agents": rows, "certificate": certificate.to_json()}
+        certified = outcome.certificate.to_json() if outcome.certificate else None
+        found = {"outcome": outcome.to_json(), "agents": rows, "certificate": certified}
         click.echo(json.dumps({**found, "plots": [str(path) for path in drawn]}, indent=2))
     else:
-        _print(outcome, rows, certificate)
-        if center.manifest.seen:
-            click.echo(f"\nLedger head {center.manifest.seen}")
+        _print(outcome, rows)
+        if outcome.checkpoint:
+            click.echo(f"\nLedger head {outcome.checkpoint}")
         for path in drawn:
             click.echo(f"Drawn: {path}")
-
-
-def _table_set(
-    game: Game,
-    settings: Any,
-    strategy: dict[str, str],
-    lies: dict[str, str],
-    target: str | None,
-    state: Path | None,
-    stack: ExitStack,
-) -> tuple[Center, list[Any]]:
-    """The center and the agents, with the ledger and the keys the settings name."""
-    from .. import ledger, mechanisms
-    from ..agent import Agent, ClosedFormSite, read_keys
-    from ..center import Center
-    from ..checks import nearest
-    from ..errors import SettingError
-
-    for name in (*strategy, *lies):
-        if name not in game.agents:
-            raise SettingError(f"The game has no agent {name!r}.{nearest(name, game.agents)}")
-    keys = read_keys(settings.keys) if settings.keys else None
-    agents = [
-        Agent(
-            site.name,
-            site,
-            strategy.get(site.name, "gradient"),
-            s0=float(game.s0[i]),
-            lies=lies.get(site.name),
-            key=None if keys is None else keys.get(site.name),
-        )
-        for i, site in enumerate(ClosedFormSite.of(game))
-    ]
-    by_name = {agent.name: agent for agent in agents}
-    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
-    target = target or settings.ledger
-    path = _state(target, state or (Path(settings.state) if settings.state else None), settings.run)
-    if settings.resume and path is None:
-        raise SettingError("Nothing to resume: say where the run's state is with --state, or name its --ledger.")
-    book = stack.enter_context(ledger.open(target, minor=settings.minor)) if target else None
-    center = Center.open(
-        settings,
-        mechanisms.get(settings.mechanism, settings),
-        [agent.enrol() for agent in agents],
-        {"w": game.w0},
-        book,
-        path,
-        keys=keys,
-        oracles=mechanisms.Oracles(oracle, oracle),
-    )
-    return center, agents
-
-
-def _state(target: str | None, given: Path | None, run: str) -> Path | None:
-    """A run that writes money keeps its state beside the ledger unless told otherwise."""
-    if given is not None:
-        return given
-    if target is None or "://" in target:
-        return None
-    return Path(f"{target}.runs") / run
 
 
 class _Progress:
@@ -170,15 +105,15 @@ class _Progress:
             self.bar.update(0)
 
 
-def _rows(game: Game, center: Center, outcome: Outcome) -> list[dict[str, Any]]:
+def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
     """One row per agent: u_i = v_i - c_i + payments, at what was really given."""
-    from ..engine import given as given_in
+    import numpy as np
 
-    given = given_in(center, game)
+    given = np.array([outcome.given[agent] for agent in game.agents])
     values, costs = game.values(outcome.w["w"], given), game.costs(given)
     rows = []
     for i, agent in enumerate(game.agents):
-        paid = outcome.payments[agent] / center.settings.minor
+        paid = outcome.payments[agent] / minor
         rows.append(
             {
                 "agent": agent,
@@ -195,7 +130,7 @@ def _rows(game: Game, center: Center, outcome: Outcome) -> list[dict[str, Any]]:
     return rows
 
 
-def _print(outcome: Outcome, rows: list[dict[str, Any]], certificate: Certificate) -> None:
+def _print(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
     steps = f"{outcome.contributed} contribute and {outcome.trained} training rounds"
     click.echo(f"{outcome.mechanism}, run {outcome.run}: {outcome.status} after {steps}\n")
     columns = list(rows[0])
@@ -213,4 +148,4 @@ def _print(outcome: Outcome, rows: list[dict[str, Any]], certificate: Certificat
     refused = {why: count for why, count in outcome.counts.items() if count}
     if refused:
         click.echo("\nReports not counted: " + ", ".join(f"{count} {why}" for why, count in sorted(refused.items())))
-    click.echo(f"\n{certificate}")
+    click.echo(f"\n{outcome.certificate}")

@@ -16,9 +16,9 @@ from ..adversary import Misreport
 from ..agent import Strategy
 from ..center import Center, Outcome
 from ..checks import setting
+from ..draws import generator
 from ..errors import SettingError
 from ..ledger import Ledger
-from ..mechanisms import generator
 from ..messages import RoundResult
 from . import models, partition
 from .data import Dataset
@@ -47,7 +47,6 @@ class Played:
 
     outcome: Outcome
     settings: mechanisms.Settings
-    beta: float  # the price of a point that agents felt; 0 without contribution payments
     nats: dict[str, float]  # r - L_i of the final model
     costs: dict[str, float]  # of the points delivered per training round, on average
     history: list[RoundResult]
@@ -162,12 +161,13 @@ class Federation:
             history.append(result)
             seconds.append(time.process_time() - start)
 
-        outcome = engine.play(center, agents, progress=note)
+        engine.run(center, agents, progress=note)
+        outcome = center.conclude()
         losses = self.losses.all(outcome.w)
         reward, cap = math.log(self.data.classes), read.loss_cap
         nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
         spent = {name: read.cost_of(name) * outcome.delivered[name] for name in self.names}
-        return Played(outcome, read, float(mechanism.beta), nats, spent, history, seconds)
+        return Played(outcome, read, nats, spent, history, seconds)
 
 
 def share(data: Dataset, layout: Layout, seed: int) -> partition.Parts:

@@ -31,7 +31,7 @@ from .. import ledger
 from ..checks import nearest
 from ..errors import RunError, SettingError
 from . import data, figures, presets
-from .manifest import machine, versions
+from .environment import machine, versions
 from .studies import STUDIES, Bench, Case, Record, Study, label
 
 POLL = 0.5  # seconds between looks at what the workers have written

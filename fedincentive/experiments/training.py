@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from ..mechanisms import generator
+from ..draws import generator
 from ..messages import Update
 
 MEMORY = 2**30  # bytes that stacked parameters and activations may take at once

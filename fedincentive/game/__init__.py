@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .certificate import CLAIMS, Certificate, Claim, Fact, Misreports, Verdict, certify, outside_options
+from .certificate import CLAIMS, Certificate, Claim, Evidence, Fact, Misreports, Verdict, certify, outside_options
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
 from .dynamics import State, ascent, best_replies, best_reply, contributions, joint, last
 from .games import Game, paper_example, repaired_example
@@ -19,6 +19,7 @@ __all__ = [
     "CLAIMS",
     "Certificate",
     "Claim",
+    "Evidence",
     "Fact",
     "Verdict",
     "GameFile",

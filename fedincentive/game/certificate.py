@@ -7,19 +7,20 @@ with the agent, its deviation and its gain, not verifiable here, or not claimed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import nearest
-from ..errors import GameError
+from ..errors import GameError, TooLarge
+from ..payments import Payment, Promises, felt
 from .arrays import Array, per_agent
-from .games import Game
+from .games import Game, Pay
 from .regret import Basis, Regret, max_regret, weakest
 from .search import Search, maximise
-from .valuations import Valuation
 
 Status = Literal["held", "broken", "not verifiable", "not claimed"]
 
@@ -41,27 +42,6 @@ class Shortfall:
     agent: str
     amount: float
     limit: float
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """Everything a claim may be checked against. None means: not known to whoever certifies."""
-
-    agents: tuple[str, ...]
-    s: Array
-    s_max: Array | None
-    game: Game | None
-    beta: float
-    basis: Basis  # of s
-    payments: tuple[Mapping[str, int], ...] | None  # as posted, one mapping per posting, minor units
-    treasury: int | None  # what the treasury paid out, minor units
-    regret: Regret
-    losers: tuple[Shortfall, ...] | None
-    losers_basis: Basis
-    gap: float | None
-    gap_basis: Basis
-    misreports: Misreports | None
-    tol: float
 
 
 @dataclass(frozen=True)
@@ -91,6 +71,9 @@ class Claim:
     says: str
     check: Callable[[Evidence], Verdict]
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def claim(which: str | Claim) -> Claim:
     """The claim of that name; a third party's own Claim passes through."""
@@ -103,15 +86,15 @@ def claim(which: str | Claim) -> Claim:
 
 def _budget_balanced(known: Evidence) -> Verdict:
     name = "budget-balanced"
-    if known.payments is None:
+    if known.postings is None:
         return Verdict(name, "not verifiable", "no postings were given", "unavailable")
-    for index, posting in enumerate(known.payments):
+    for index, posting in enumerate(known.postings):
         if sum(posting.values()) != 0:
             detail = f"posting {index} sums to {sum(posting.values())} minor units instead of 0"
             return Verdict(name, "broken", detail, "exact")
     if known.treasury:
         return Verdict(name, "broken", f"the treasury paid {known.treasury} minor units", "exact")
-    return Verdict(name, "held", f"each of {len(known.payments)} postings sums to exactly 0", "exact")
+    return Verdict(name, "held", f"each of {len(known.postings)} postings sums to exactly 0", "exact")
 
 
 def _full_contribution(known: Evidence) -> Verdict:
@@ -147,11 +130,11 @@ def _individually_rational(known: Evidence) -> Verdict:
     if known.losers is None:
         return Verdict(name, "not verifiable", "no outside option (training alone) is known", "unavailable")
     if not known.losers:
-        return Verdict(name, "held", "every agent has at least its outside option", known.losers_basis)
+        return Verdict(name, "held", "every agent has at least its outside option", known.known)
     worst = max(known.losers, key=lambda loser: loser.limit - loser.amount)
     detail = f"{len(known.losers)} of {len(known.agents)} agents would be better off alone"
     move = f"stays out ({worst.amount:.6g} -> {worst.limit:.6g})"
-    return Verdict(name, "broken", detail, known.losers_basis, worst.agent, move, worst.limit - worst.amount)
+    return Verdict(name, "broken", detail, known.known, worst.agent, move, worst.limit - worst.amount)
 
 
 def _truthful(known: Evidence) -> Verdict:
@@ -166,12 +149,19 @@ def _truthful(known: Evidence) -> Verdict:
 
 
 def _false_name_proof(known: Evidence) -> Verdict:
-    """Splitting s_i over k names costs it beta (k-1) [S (n-2) + s_i] / ((n-1) (n+k-2)), never a gain."""
-    name, n, total = "false-name-proof", len(known.agents), float(np.sum(known.s))
-    if n < 2 or known.beta <= 0.0:
-        return Verdict(name, "not verifiable", "there is no contribution payment to split", "unavailable")
-    loss = known.beta * (total * (n - 2) + known.s) / ((n - 1) * n)
+    name = "false-name-proof"
+    losses = [payment.splitting(known.agents, known.s) for payment in known.payments if len(known.agents) > 1]
+    told = [loss for loss in losses if loss is not None]
+    if not told:
+        return Verdict(
+            name, "not verifiable", "no payment here says what splitting into two names costs", "unavailable"
+        )
+    loss = np.sum(told, axis=0)
     i = int(loss.argmin())
+    if loss[i] < -known.tol:
+        return Verdict(
+            name, "broken", "splitting pays", known.basis, known.agents[i], "takes two names", -float(loss[i])
+        )
     detail = (
         f"splitting into two names costs every agent, {known.agents[i]} the least ({loss[i]:.6g}); more names cost more"
     )
@@ -179,25 +169,23 @@ def _false_name_proof(known: Evidence) -> Verdict:
 
 
 def _merger_proof(known: Evidence) -> Verdict:
-    """Two agents that merge gain beta [S (n-3) + s_i + s_j] / ((n-2) (n-1)): splitting read backwards."""
-    name, n, total = "merger-proof", len(known.agents), float(np.sum(known.s))
-    if n < 3 or known.beta <= 0.0:
-        return Verdict(name, "not verifiable", "a merger needs 3 agents and a contribution payment", "unavailable")
-    first, second = (int(i) for i in np.argsort(-known.s, kind="stable")[:2])
-    gain = known.beta * (total * (n - 3) + known.s[first] + known.s[second]) / ((n - 2) * (n - 1))
+    name = "merger-proof"
+    gains = [found for payment in known.payments if (found := payment.merging(known.agents, known.s)) is not None]
+    if not gains:
+        return Verdict(name, "not verifiable", "no payment here says what a merger gains", "unavailable")
+    gain, first, second = max(gains)
     if gain <= known.tol:
         return Verdict(name, "held", "no two agents gain by merging", known.basis)
-    move = f"merges with {known.agents[second]}"
-    return Verdict(name, "broken", "two agents gain by merging", known.basis, known.agents[first], move, gain)
+    return Verdict(name, "broken", "two agents gain by merging", known.basis, first, f"merges with {second}", gain)
 
 
 def _optimal_welfare(known: Evidence) -> Verdict:
-    name = "optimal-welfare"
-    if known.gap is None:
+    name, gap = "optimal-welfare", known.facts["gap"]
+    if gap.value is None:
         return Verdict(name, "not verifiable", "w_OPT is not known", "unavailable")
-    if known.gap <= known.tol * len(known.agents):
-        return Verdict(name, "held", f"welfare is within {known.tol:g} per agent of the optimum", known.gap_basis)
-    return Verdict(name, "broken", f"welfare is {known.gap:.6g} below the optimum", known.gap_basis)
+    if gap.value <= known.tol * len(known.agents):
+        return Verdict(name, "held", f"welfare is within {known.tol:g} per agent of the optimum", gap.basis)
+    return Verdict(name, "broken", f"welfare is {gap.value:.6g} below the optimum", gap.basis)
 
 
 CLAIMS: dict[str, Claim] = {
@@ -215,16 +203,17 @@ CLAIMS: dict[str, Claim] = {
 }
 
 
-def findings(
-    claims: Sequence[str | Claim], known: Evidence, disclaimed: Mapping[str, str], notes: Mapping[str, str]
-) -> tuple[Verdict, ...]:
-    """One finding per claim, then one per claim the mechanism expressly does not make, with its reason."""
-    made = []
-    for which in claims:
+def findings(known: Evidence) -> tuple[Verdict, ...]:
+    """One verdict per claim that was made, then one per claim expressly not made, with its reason."""
+    made, promised = [], known.promises
+    for which in promised.claims:
         found = claim(which).check(known)
-        note = notes.get(found.claim)
-        made.append(found if note is None else Verdict(**{**found.__dict__, "detail": f"{found.detail} ({note})"}))
-    return (*made, *(Verdict(claim(name).name, "not claimed", why, "exact") for name, why in disclaimed.items()))
+        note = promised.notes.get(found.claim)
+        made.append(found if note is None else replace(found, detail=f"{found.detail} ({note})"))
+    return (
+        *made,
+        *(Verdict(claim(name).name, "not claimed", why, "exact") for name, why in promised.disclaimed.items()),
+    )
 
 
 def outside_options(game: Game) -> Array | None:
@@ -269,9 +258,7 @@ def _rows(game: Game, amount: Array, limit: Array, which: NDArray[np.bool_]) -> 
     return tuple(Shortfall(game.agents[i], float(amount[i]), float(limit[i])) for i in np.flatnonzero(which))
 
 
-LIVE = {"tranches": True, "end": True, "commitment": False}  # does a change in phase 2 still move the payment?
 UNKNOWN = Regret(None, None, None, "unavailable", lower_bound=True)
-TRUTHFUL_LIMIT = 2_000  # regret with p* needs everyone's value for every agent's move, unless in closed form
 
 
 @dataclass(frozen=True)
@@ -292,10 +279,9 @@ class Certificate:
     """One printable and JSON-able result: `print(certificate)`, `certificate.to_json()`, `Certificate.from_json`."""
 
     agents: int
-    beta: float
-    settlement: str
-    regret: Regret  # with the contribution payment as the settlement leaves it: live, or sunk
-    regret_truthful: Regret | None  # with p* added, where the mechanism pays p*
+    payments: tuple[str, ...]  # those that were made, in a few words each
+    regret: Regret  # with the payments that agents follow, as far as they are live in training
+    regret_with_all: Regret | None  # with the others added, such as p*
     slope_norm: Fact  # ||g(w, s)||_inf, masked
     model_norm: Fact  # ||(1/n) sum_i grad_w v_i||_2
     welfare: Fact
@@ -319,18 +305,18 @@ class Certificate:
     def from_json(cls, values: Mapping[str, Any]) -> Certificate:
         facts = ("slope_norm", "model_norm", "welfare", "net_welfare", "optimal_welfare", "gap", "deficit")
         read: dict[str, Any] = {**values, **{name: Fact(**values[name]) for name in facts}}
+        read["payments"] = tuple(values["payments"])
         read["regret"] = Regret(**values["regret"])
-        read["regret_truthful"] = values["regret_truthful"] and Regret(**values["regret_truthful"])
+        read["regret_with_all"] = values["regret_with_all"] and Regret(**values["regret_with_all"])
         for name in ("losers", "over_budget"):
             read[name] = None if values[name] is None else tuple(Shortfall(**row) for row in values[name])
         read["findings"] = tuple(Verdict(**row) for row in values["findings"])
         return cls(**read)
 
     def __str__(self) -> str:
-        live = "live" if LIVE.get(self.settlement) else "sunk" if self.settlement in LIVE else "none"
         rows = [("max regret", str(self.regret), self.regret.basis)]
-        if self.regret_truthful is not None:
-            rows.append(("  with p*", str(self.regret_truthful), self.regret_truthful.basis))
+        if self.regret_with_all is not None:
+            rows.append(("  with all payments", str(self.regret_with_all), self.regret_with_all.basis))
         rows += [
             (label, str(fact), fact.basis)
             for label, fact in (
@@ -346,105 +332,134 @@ class Certificate:
         rows.append(("worse off than alone", _shortfalls(self.losers, "has", "alone"), self.rationality_basis))
         if self.over_budget is not None:
             rows.append(("over budget", _shortfalls(self.over_budget, "pays", "budget"), self.rationality_basis))
-        head = f"Certificate: {self.agents} agents, beta = {self.beta:g}, payment {live} ({self.settlement})"
+        head = f"Certificate: {self.agents} agents, {'; '.join(self.payments) or 'no payments'}"
         lines = [head, *(f"  {label:<22}{text}  [{basis}]" for label, text, basis in rows)]
         if self.findings:
             lines += ["Claims", *(f"  {found.claim:<22}{found}  [{found.basis}]" for found in self.findings)]
         return "\n".join(lines)
 
 
-def certify(
-    game: Game | None,
-    w: Array | None,
-    s: Any,
-    *,
-    beta: float = 0.0,
-    settlement: str = "tranches",
-    agents: Sequence[str] | None = None,
-    s_max: Any = None,
-    payments: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
-    truthful_payments: Mapping[str, int] | None = None,
-    treasury: int | None = None,
-    minor: int = 10**6,
-    valuations: Mapping[str, float] | None = None,
-    truthful: bool = False,
-    misreports: Misreports | None = None,
-    claims: Sequence[str | Claim] = (),
-    disclaimed: Mapping[str, str] | None = None,
-    notes: Mapping[str, str] | None = None,
-    basis: Basis = "exact",
-    game_basis: Basis = "exact",
-    tol: float = 1e-6,
-    search: Search | None = None,
-) -> Certificate:
-    """The certificate of an outcome (w, s).
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that whoever certifies knows of a finished run, and what follows from it. None means: not known.
 
-    `game` is None in a real federation, whose center knows neither c_i nor v_i: then name the `agents`, and give what
-    is known (`s_max`, posted `payments`, reported `valuations`); the rest is marked unavailable. `payments` are the
-    run's contribution payments in `minor` units, one mapping or one per posting; `truthful_payments` are the run's p*
-    and `treasury` what they cost. `basis` says how s is known and `game_basis` how the game is. `disclaimed` and
-    `notes` map claims to a mechanism's remarks.
+    `game` and `w` are None in a real federation, whose center knows neither c_i nor v_i. `s` is what each agent gave,
+    `basis` how that is known, `game_basis` how the game is; `payments` are those that were made, `postings` what they
+    posted in minor units, one mapping per entry; `treasury` is what the center paid out.
+    """
+
+    agents: tuple[str, ...]
+    s: Array
+    s_max: Array | None = None
+    game: Game | None = None
+    w: Array | None = None
+    payments: tuple[Payment, ...] = ()
+    postings: tuple[Mapping[str, int], ...] | None = None
+    treasury: int | None = None
+    minor: int = 10**6
+    valuations: Mapping[str, float] | None = None
+    promises: Promises = field(default_factory=Promises)
+    misreports: Misreports | None = None
+    basis: Basis = "exact"
+    game_basis: Basis = "exact"
+    tol: float = 1e-6
+    search: Search | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.agents)
+        checked = per_agent("s", self.s, n, low=0.0) if self.game is None else self.game.check(self.s)
+        object.__setattr__(self, "s", checked)
+        if self.s_max is not None:
+            object.__setattr__(self, "s_max", per_agent("s_max", self.s_max, n))
+
+    @classmethod
+    def of(cls, game: Game, w: Array | None, s: Any, pay: Pay = (), **known: Any) -> Evidence:
+        """What is known of the outcome (w, s) of a game."""
+        return cls(game.agents, s, game.s_max, game, w, felt(pay), **known)
+
+    @property
+    def known(self) -> Basis:
+        """How anything that follows from both s and the game is known."""
+        return weakest(self.basis, self.game_basis)
+
+    @property
+    def steering(self) -> tuple[Payment, ...]:
+        """The payments that agents follow and that a change in training still moves."""
+        return tuple(payment for payment in self.payments if payment.steers and payment.live)
+
+    @cached_property
+    def regret(self) -> Regret:
+        return self._regret(self.steering)
+
+    @cached_property
+    def regret_with_all(self) -> Regret | None:
+        """With the payments that agents do not follow added; None where there are none."""
+        others = tuple(payment for payment in self.payments if not payment.steers)
+        return self._regret((*self.steering, *others)) if others else None
+
+    def _regret(self, paid: tuple[Payment, ...]) -> Regret:
+        if self.game is None or self.w is None:
+            return UNKNOWN
+        try:
+            return max_regret(self.game, self.w, self.s, paid, search=self.search, basis=self.known)
+        except TooLarge:
+            return UNKNOWN
+
+    @cached_property
+    def paid(self) -> Array | None:
+        """What each agent received over the run in units of money: as posted where that is known, else by the rule."""
+        if self.postings is not None:
+            total = [sum(posting.get(name, 0) for posting in self.postings) for name in self.agents]
+            return np.array(total, dtype=np.float64) / self.minor
+        if self.game is None or self.w is None:
+            return None
+        by_rule = [payment.expected(self.game, self.w, self.s) for payment in self.payments]
+        if any(amounts is None for amounts in by_rule):
+            return None
+        return sum((amounts for amounts in by_rule if amounts is not None), start=np.zeros(len(self.agents)))
+
+    @cached_property
+    def losers(self) -> tuple[Shortfall, ...] | None:
+        """The agents that would be better off alone."""
+        if self.game is None or self.w is None or self.paid is None:
+            return None
+        return worse_off(self.game, self.w, self.s, self.paid, outside_options(self.game))
+
+    @cached_property
+    def over_budget(self) -> tuple[Shortfall, ...] | None:
+        return None if self.game is None or self.paid is None else over_budget(self.game, self.paid)
+
+    @cached_property
+    def facts(self) -> dict[str, Fact]:
+        if self.game is None or self.w is None:
+            return _reported(self.valuations)
+        return _facts(self.game, self.w, self.s, self.steering, self.known, self.game_basis)
+
+
+def certify(known: Evidence) -> Certificate:
+    """The certificate of a run, from the evidence there is; what cannot be known from it is marked unavailable.
 
     >>> from fedincentive.game import paper_example
     >>> game = paper_example()
-    >>> certify(game, game.w0, [0.0, 5.0], claims=["equilibrium", "full-contribution"]).broken[0].claim
+    >>> promised = Promises(("equilibrium", "full-contribution"))
+    >>> certify(Evidence.of(game, game.w0, [0.0, 5.0], promises=promised)).broken[0].claim
     'full-contribution'
     """
-    if settlement not in (*LIVE, "none"):
-        raise GameError(f"settlement is {settlement!r}: it must be tranches, end, commitment or none.")
-    names = game.agents if game is not None else tuple(agents or ())
-    contributions = game.check(s) if game is not None else per_agent("s", s, len(names), low=0.0)
-    limits = game.s_max if game is not None else None if s_max is None else per_agent("s_max", s_max, len(names))
-    postings = None if payments is None else (payments,) if isinstance(payments, Mapping) else tuple(payments)
-    known = weakest(basis, game_basis)
-    if game is not None and w is not None:
-        live = beta if LIVE.get(settlement) else 0.0
-        regret = max_regret(game, w, contributions, live, search=search, basis=known)
-        facts = _facts(game, w, contributions, live, known, game_basis)
-        paid = _paid(game, contributions, 0.0 if settlement == "none" else beta, postings, truthful_payments, minor)
-        losers = worse_off(game, w, contributions, paid, outside_options(game))
-        over = over_budget(game, paid)
-    else:
-        live, regret, facts, losers, over = 0.0, UNKNOWN, _reported(valuations), None, None
-    rationality: Basis = "unavailable" if losers is None else known
-    with_p = (
-        _regret_truthful(game, w, contributions, live, search, known)
-        if truthful or truthful_payments is not None
-        else None
-    )
-    evidence = Evidence(
-        agents=names,
-        s=contributions,
-        s_max=limits,
-        game=game,
-        beta=beta,
-        basis=basis,
-        payments=postings,
-        treasury=treasury,
-        regret=regret,
-        losers=losers,
-        losers_basis=rationality,
-        gap=facts["gap"].value,
-        gap_basis=facts["gap"].basis,
-        misreports=misreports,
-        tol=tol,
-    )
     return Certificate(
-        agents=len(names),
-        beta=float(beta),
-        settlement=settlement,
-        regret=regret,
-        regret_truthful=with_p,
-        deficit=Fact(0.0 if treasury is None else treasury / minor, "exact"),
-        losers=losers,
-        over_budget=over,
-        rationality_basis=rationality,
-        findings=findings(claims, evidence, disclaimed or {}, notes or {}),
-        **facts,
+        agents=len(known.agents),
+        payments=tuple(payment.summary() for payment in known.payments),
+        regret=known.regret,
+        regret_with_all=known.regret_with_all,
+        deficit=Fact(0.0 if known.treasury is None else known.treasury / known.minor, "exact"),
+        losers=known.losers,
+        over_budget=known.over_budget,
+        rationality_basis="unavailable" if known.losers is None else known.known,
+        findings=findings(known),
+        **known.facts,
     )
 
 
-def _facts(game: Game, w: Array, s: Array, live: float, known: Basis, game_basis: Basis) -> dict[str, Fact]:
+def _facts(game: Game, w: Array, s: Array, live: Sequence[Payment], known: Basis, game_basis: Basis) -> dict[str, Fact]:
     best, welfare = game.optimum(), game.welfare(w, s)
     top = None if best is None else game.welfare(best, game.s_max)
     no_optimum = Fact(None, "unavailable", "w_OPT is not known for this valuation")
@@ -471,31 +486,6 @@ def _reported(valuations: Mapping[str, float] | None) -> dict[str, Fact]:
     welfare = nothing if valuations is None else Fact(float(sum(valuations.values())), "reported")
     names = ("slope_norm", "model_norm", "net_welfare", "optimal_welfare", "gap")
     return {"welfare": welfare, **dict.fromkeys(names, nothing)}
-
-
-def _paid(
-    game: Game,
-    s: Array,
-    beta: float,
-    postings: tuple[Mapping[str, int], ...] | None,
-    truthful: Mapping[str, int] | None,
-    minor: int,
-) -> Array:
-    """What each agent received over the run: as posted where that is known, else by the rule."""
-    p_star = np.array([(truthful or {}).get(name, 0) / minor for name in game.agents])
-    if postings is None:
-        return game.payments(s, beta) + p_star
-    return p_star + np.array([sum(posting.get(name, 0) for posting in postings) / minor for name in game.agents])
-
-
-def _regret_truthful(
-    game: Game | None, w: Array | None, s: Array, live: float, search: Search | None, known: Basis
-) -> Regret:
-    if game is None or w is None:
-        return UNKNOWN
-    if type(game.valuation).others is Valuation.others and game.n > TRUTHFUL_LIMIT:
-        return UNKNOWN
-    return max_regret(game, w, s, live, truthful=True, search=search, basis=known)
 
 
 def _shortfalls(rows: tuple[Shortfall, ...] | None, verb: str, limit: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import GameError
 from .arrays import Array
-from .games import Game
+from .games import Game, Pay
 from .search import Search, maximise
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class State:
 
 
 def contributions(
-    game: Game, gamma: float, *, beta: float = 0.0, w: Array | None = None, s: Array | None = None
+    game: Game, gamma: float, *, pay: Pay = (), w: Array | None = None, s: Array | None = None
 ) -> Iterator[State]:
     """Phase 1: s <- clip(s + gamma g(w, s), 0, s_max) with w frozen.
 
@@ -49,14 +49,14 @@ def contributions(
     s = game.s0 if s is None else game.check(s)
     t = 0
     while True:
-        g = game.masked(game.slopes(w, s, beta), s)
+        g = game.masked(game.slopes(w, s, pay), s)
         yield State(t, w, s, g)
         s = game.move(s, gamma * g)
         t += 1
 
 
 def joint(
-    game: Game, gamma: float, eta: float, *, beta: float = 0.0, w: Array | None = None, s: Array | None = None
+    game: Game, gamma: float, eta: float, *, pay: Pay = (), w: Array | None = None, s: Array | None = None
 ) -> Iterator[State]:
     """UPBReD: s and w move together, both from the same (w, s): s as above, w <- w + (eta/n) sum_i grad_w v_i(w, s)."""
     check_steps(gamma=gamma, eta=eta)
@@ -64,7 +64,7 @@ def joint(
     s = game.s0 if s is None else game.check(s)
     t = 0
     while True:
-        g = game.masked(game.slopes(w, s, beta), s)
+        g = game.masked(game.slopes(w, s, pay), s)
         yield State(t, w, s, g)
         w, s = w + eta * game.mean_gradient(w, s), game.move(s, gamma * g)
         t += 1
@@ -84,7 +84,7 @@ def ascent(game: Game, eta: float, *, w: Array | None = None, s: Array | None = 
 
 
 def best_replies(
-    game: Game, *, beta: float = 0.0, w: Array | None = None, s: Array | None = None, search: Search | None = None
+    game: Game, *, pay: Pay = (), w: Array | None = None, s: Array | None = None, search: Search | None = None
 ) -> Iterator[State]:
     """Each round every agent in turn moves to its best reply to the others' latest contributions, w frozen.
 
@@ -95,17 +95,17 @@ def best_replies(
     search = search or Search()
     t = 0
     while True:
-        yield State(t, w, s.copy(), game.masked(game.slopes(w, s, beta), s))
+        yield State(t, w, s.copy(), game.masked(game.slopes(w, s, pay), s))
         for i in range(game.n):
-            s[i] = best_reply(game, i, w, s, beta, search)
+            s[i] = best_reply(game, i, w, s, pay, search)
         t += 1
 
 
-def best_reply(game: Game, i: int, w: Array, s: Array, beta: float = 0.0, search: Search | None = None) -> float:
+def best_reply(game: Game, i: int, w: Array, s: Array, pay: Pay = (), search: Search | None = None) -> float:
     """argmax of u_i(w, (t, s_-i)) over t in [0, s_max_i]."""
 
     def utility(t: Array) -> Array:
-        return game.deviations(w, s, np.where(others, s, t), beta)[i : i + 1]
+        return game.deviations(w, s, np.where(others, s, t), pay)[i : i + 1]
 
     others = np.arange(game.n) != i
     low, high = np.zeros(1), game.s_max[i : i + 1]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import GameError
+from ..payments import Payment, felt
 from .arrays import Array, per_agent, vector
 from .costs import Cost, LinearCost
 from .valuations import SharedError, Valuation
 
+Pay = float | Payment | Sequence[Payment]
 NEAR = 1e-11  # of s_max: more than the rounding of ten thousand steps, far less than a data point
 
 
@@ -20,9 +23,10 @@ NEAR = 1e-11  # of s_max: more than the rounding of ten thousand steps, far less
 class Game:
     """n agents, each choosing a contribution s_i in [0, s_max_i], around one model w in R^m.
 
-        u_i(w, s) = v_i(w, s) - c_i(s) + beta (s_i - mean_{j != i} s_j)
+        u_i(w, s) = v_i(w, s) - c_i(s) + p_i(s)
 
-    beta = 0 is the game without the contribution payment. All methods return one entry per agent.
+    `pay` is the payments p that agents feel, none by default; a number stands for the contribution payment with that
+    price beta. All methods return one entry per agent.
 
     >>> game = paper_example()
     >>> game.utilities(game.w0, np.array([0.0, 5.0]))
@@ -91,29 +95,30 @@ class Game:
     def costs(self, s: Array) -> Array:
         return self.cost.value(s)
 
-    def payments(self, s: Array, beta: float = 0.0) -> Array:
-        """beta (s_i - mean_{j != i} s_j): in floats, for analysis; exact amounts come from `payments`."""
-        return self._payments(s, s, beta)
+    def payments(self, s: Array, pay: Pay = ()) -> Array:
+        """p_i(s) in floats, for analysis; exact amounts are the payments' own."""
+        return sum((p.floats(self.agents, s) for p in self._felt(pay)), start=np.zeros(self.n))
 
-    def utilities(self, w: Array, s: Array, beta: float = 0.0) -> Array:
-        return self.values(w, s) - self.costs(s) + self.payments(s, beta)
+    def utilities(self, w: Array, s: Array, pay: Pay = ()) -> Array:
+        return self.values(w, s) - self.costs(s) + self.payments(s, pay)
 
-    def deviations(self, w: Array, s: Array, t: Array, beta: float = 0.0) -> Array:
+    def deviations(self, w: Array, s: Array, t: Array, pay: Pay = ()) -> Array:
         """u_i(w, (t_i, s_-i)) for all i at once: what each agent would have by moving alone to t_i."""
-        return self.valuation.unilateral(w, s, t) - self.cost.unilateral(s, t) + self._payments(s, t, beta)
+        alone = self.valuation.unilateral(w, s, t) - self.cost.unilateral(s, t)
+        return sum((p.deviations(self, w, s, t) for p in self._felt(pay)), start=alone)
 
-    def slopes(self, w: Array, s: Array, beta: float = 0.0) -> Array:
-        """d u_i / d s_i; the payment adds beta to every slope."""
-        self._need_two(beta)
-        return self.valuation.slope(w, s) - self.cost.slope(s) + beta
+    def slopes(self, w: Array, s: Array, pay: Pay = ()) -> Array:
+        """d u_i / d s_i; the payments add theirs."""
+        own = self.valuation.slope(w, s) - self.cost.slope(s)
+        return sum((p.slopes(self.agents, s) for p in self._felt(pay)), start=own)
 
     def masked(self, g: Array, s: Array) -> Array:
         """The paper's mu: 0 where s_i = 0 and g_i < 0, or s_i = s_max_i and g_i > 0."""
         return np.where(((s <= 0.0) & (g < 0.0)) | ((s >= self.s_max) & (g > 0.0)), 0.0, g)
 
-    def step(self, w: Array, s: Array, gamma: float, beta: float = 0.0) -> Array:
+    def step(self, w: Array, s: Array, gamma: float, pay: Pay = ()) -> Array:
         """clip(s + gamma g(w, s), 0, s_max): one step of every agent up its own utility."""
-        return self.move(s, gamma * self.masked(self.slopes(w, s, beta), s))
+        return self.move(s, gamma * self.masked(self.slopes(w, s, pay), s))
 
     def move(self, s: Array, change: Array) -> Array:
         """clip(s + change, 0, s_max), where a step that ends within rounding of the bound it runs to ends on it.
@@ -144,6 +149,12 @@ class Game:
         """sum_i (v_i - c_i); payments between agents cancel."""
         return float((self.values(w, s) - self.costs(s)).sum())
 
+    def _felt(self, pay: Pay) -> tuple[Payment, ...]:
+        paid = felt(pay)
+        if paid and self.n < 2:
+            raise GameError("A payment compares an agent with the others: it needs at least 2 agents, this game has 1.")
+        return paid
+
     @property
     def zeta(self) -> float | None:
         """The largest c_i' of any agent on its range, or None where none is known."""
@@ -169,18 +180,6 @@ class Game:
     def optimum(self) -> Array | None:
         """w_OPT = argmax_w sum_i v_i(w, s_max), or None where it is not known."""
         return self.valuation.optimum(self.s_max)
-
-    def _payments(self, s: Array, t: Array, beta: float) -> Array:
-        if beta == 0.0:
-            return np.zeros(np.shape(t))
-        self._need_two(beta)
-        return beta * (t - (np.sum(s) - s) / (self.n - 1))
-
-    def _need_two(self, beta: float) -> None:
-        if beta != 0.0 and self.n < 2:
-            raise GameError(
-                "A contribution payment compares an agent with the others: it needs at least 2 agents, this game has 1."
-            )
 
 
 def paper_example(*, s0: Any = (2.5, 2.5), w0: Any = (0.5, 1.5)) -> Game:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import GameError
+from ..payments import Contribution
+from ..payments.contribution import advice
 from .arrays import Array
 from .dynamics import contributions
 from .games import Game
 from .search import Search, maximise
 
 Ending = Literal["full", "rested", "round limit"]
-NAMED = 5  # agents named in a sentence before "and k more"
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class PhaseOne:
 
     @property
     def advice(self) -> str:
-        ne, dom = self.beta_ne, self.beta_dom
-        return advice(
-            self.ending, self.short, self.beta, ne, dom, self.rounds, self.residual, at_least=self.beta_ne_at_least
-        )
+        if self.ending == "full":
+            return f"Every agent gives its s_max after {self.rounds} rounds."
+        ne, dom, at_least = self.beta_ne, self.beta_dom, self.beta_ne_at_least
+        return advice(self.ending, self.short, self.beta, ne, dom, self.rounds, self.residual, at_least=at_least)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "advice": self.advice}
@@ -62,7 +63,7 @@ def phase_one(
     if beta < 0.0 or not np.isfinite(beta):
         raise GameError(f"beta is {beta!r}: it must be a finite number, at least 0 (0 plays without payment).")
     w = game.w0 if w is None else w
-    states = contributions(game, gamma, beta=beta, w=w, s=s)
+    states = contributions(game, gamma, pay=beta, w=w, s=s)
     ending: Ending | None = None
     while ending is None:
         state = next(states)
@@ -89,49 +90,6 @@ def ending_of(s: Array, s_max: Array, residual: float, rounds: int, *, tol: floa
     if residual <= tol:
         return "rested"
     return "round limit" if rounds >= round_limit else None
-
-
-def advice(
-    ending: Ending,
-    short: Sequence[str],
-    beta: float,
-    ne: float | None,
-    dom: float | None,
-    rounds: int,
-    residual: float,
-    *,
-    at_least: bool = False,
-) -> str:
-    """What an operator reads: who is short, and which beta would change it."""
-    if ending == "full":
-        return f"Every agent gives its s_max after {rounds} rounds."
-    stop = (
-        f"Phase 1 rested after {rounds} rounds short of s_max"
-        if ending == "rested"
-        else f"Phase 1 stopped at the round limit of {rounds}, still moving (|g| = {residual:.3g})"
-    )
-    sentences = [f"{stop}: {named(short)} below s_max at beta = {beta:g}."]
-    if ne is not None:
-        found = f"at least {ne:.6g}, by search" if at_least else f"{ne:.6g}"
-        sentences.append(f"beta_NE = {found}: from there on s_max is an equilibrium at this w.")
-    if dom is not None:
-        sentences.append(f"beta_dom = {dom:.6g}: above it every further point pays, whatever the others do.")
-    if dom is not None and beta > dom:
-        sentences.append("beta is large enough: allow more rounds or a larger gamma.")
-    elif ne is None and dom is None:
-        sentences.append(
-            "The center knows no bound of the costs and valuations here: raise beta or ask the agents named."
-        )
-    return " ".join(sentences)
-
-
-def named(agents: Sequence[str]) -> str:
-    """'agent a is', 'agents a, b are', or the first few and a count."""
-    if len(agents) == 1:
-        return f"agent {agents[0]} is"
-    head = ", ".join(agents[:NAMED])
-    more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
-    return f"agents {head}{more} are"
 
 
 def withholding_gains(game: Game, w: Array, search: Search | None = None) -> Array:
@@ -209,8 +167,8 @@ class BetaRange:
 
 
 def advantage(s: Array) -> Array:
-    """s_i - mean_{j != i} s_j: what one unit of beta pays each agent."""
-    return s - (np.sum(s) - s) / (len(s) - 1)
+    """What one unit of beta pays each agent."""
+    return Contribution(Fraction(1)).floats((), s)
 
 
 def rational(game: Game, base: Array, outside: Array) -> list[Bound]:

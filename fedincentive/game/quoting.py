@@ -1,8 +1,9 @@
-"""The quote: what a mechanism that pays beta per point would mean for each agent, before anyone signs."""
+"""The quote: what a mechanism and its payments would mean for each agent, before anyone signs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import islice
@@ -11,39 +12,46 @@ from typing import Any
 import numpy as np
 
 from ..errors import GameError
+from ..payments import Contribution, Payment
 from .arrays import Array
 from .certificate import outside_options
-from .dynamics import best_replies
+from .dynamics import best_replies, contributions
 from .games import Game
-from .phases import BetaRange, Bound, advantage, affordable, beta_dom, combine, rational, withholding_gains
+from .phases import BetaRange, Bound, affordable, beta_dom, combine, rational, withholding_gains
 from .regret import max_regret
 from .steps import kappa
 
-REST_AGENTS, REST_SWEEPS = 20, 50  # the comparison without payments is searched for, so it is kept to small games
+REST_AGENTS, REST_SWEEPS = 20, 50  # best replies are searched for, so they are kept to small games
+REST_ROUNDS = 2_000  # of the gradient dynamics in larger ones
 SHOWN = 40  # rows of the printed table; JSON has them all
 
 
 @dataclass(frozen=True)
 class AgentQuote:
-    """One agent's terms when everyone, itself included, gives s_max."""
+    """One agent's terms where the mechanism ends: everyone at s_max, or where nobody wants to move."""
 
     agent: str
     s_max: float
-    payment: float  # also the least it can get as long as it delivers s_max: nobody can give more
-    worst_payment: float  # it delivers nothing and everyone else everything
-    utility: float
+    s: float
+    payment: float | None  # under the contribution payment also the least it can get as long as it delivers s_max
+    worst_payment: float | None  # the most it can be charged; None where there is no limit
+    utility: float | None
     outside_option: float | None
     loses: bool
     over_budget: bool
-    beta_ne: float  # the largest average gain per point it withholds
+    beta_ne: float  # the largest average gain per point it withholds from s_max, without payments
 
 
 @dataclass(frozen=True)
 class Quote:
     """The terms of all agents and the prices that would work; `print(quote)` or `quote.to_json()`."""
 
-    beta: str
+    mechanism: str
+    payments: tuple[str, ...]
+    beta: str | None  # the price of a point; None where no payment has one
     proposed: bool  # beta is this quote's proposal, not the operator's
+    full_contribution: bool  # everyone gives s_max, else what is best for it
+    rested: bool  # where nobody wants to move was found, where that is what counts
     agents: tuple[AgentQuote, ...]
     welfare: float
     net_welfare: float
@@ -51,8 +59,8 @@ class Quote:
     net_welfare_unpaid: float | None  # at an equilibrium without payments, where one was found
     beta_ne: float
     beta_dom: float | None
-    rational: BetaRange  # individual rationality and budgets
-    full: BetaRange  # and s_max an equilibrium
+    rational: BetaRange | None  # individual rationality and budgets; None where no payment has a price
+    full: BetaRange | None  # and s_max an equilibrium
     cost_above_beta: tuple[str, ...]  # their last point costs more than it earns; only its value to them can make up
     phase_one_rounds: int | None
     assumptions: tuple[str, ...]
@@ -60,70 +68,126 @@ class Quote:
     @property
     def losers(self) -> tuple[str, ...] | None:
         """The agents that would be better off alone; None where no outside option is known."""
-        if self.net_welfare_alone is None:
+        if self.net_welfare_alone is None or any(row.utility is None for row in self.agents):
             return None
         return tuple(row.agent for row in self.agents if row.loses)
 
     def to_json(self) -> dict[str, Any]:
         values = {**asdict(self), "losers": self.losers}
         for name in ("rational", "full"):  # JSON has no infinity: null means no limit
-            values[name] = {**_finite(values[name]), "empty": getattr(self, name).empty}
+            if (found := getattr(self, name)) is not None:
+                values[name] = {**_finite(values[name]), "empty": found.empty}
         return values
 
     def __str__(self) -> str:
         return render(self)
 
 
-def quote(game: Game, beta: Fraction | float | str | None = None, *, gamma: float | None = None) -> Quote:
-    """The quote for a price of beta per point, or for a proposed one.
+def quote(
+    game: Game,
+    beta: Fraction | float | str | None = None,
+    *,
+    payments: Sequence[Payment] = (Contribution(Fraction(1)),),
+    mechanism: str = "2p-upbred",
+    full_contribution: bool = True,
+    gamma: float | None = None,
+) -> Quote:
+    """The quote for a mechanism with these payments, at a price of beta per point or at a proposed one.
+
+    `full_contribution` says that the mechanism ends with everyone at s_max; else each agent gives what is best for it.
 
     >>> from fedincentive.game import repaired_example
     >>> found = quote(repaired_example(), "0.05")
     >>> found.beta_ne, found.beta_dom, round(found.net_welfare, 6)
     (0.035, 0.04, 1.6)
     """
-    if game.n < 2:
+    if game.n < 2 and payments:
         raise GameError("A contribution payment compares an agent with the others: a quote needs at least 2 agents.")
-    best = game.optimum()
-    w = game.w0 if best is None else best
-    outside, base = outside_options(game), game.values(w, game.s_max) - game.costs(game.s_max)
-    gains = np.maximum(withholding_gains(game, game.w0), withholding_gains(game, w))
-    ne, dom = max(0.0, float(gains.max())), _dominance(game, w)
-    demands = [*affordable(game), *([] if outside is None else rational(game, base, outside))]
-    accepted, full = combine(demands), combine([*demands, *_stable(game, gains)])
-    price, proposed = (_propose(full, ne, dom), True) if beta is None else (_exact(beta), False)
+    priced = [payment for payment in payments if payment.price]
+    outside, gains = outside_options(game), _gains(game)
+    ne, dom = max(0.0, float(gains.max())), _dominance(game, _model(game, game.s_max))
+    accepted = full = price = None
+    proposed = bool(priced) and beta is None
+    if priced:
+        demands = _demands(game, [p for p in payments if not p.price], outside)
+        accepted, full = combine(demands), combine([*demands, *_stable(game, gains)])
+        price = _propose(full, ne, dom) if beta is None else _exact(beta)
+        payments = [payment.repriced(price) if payment.price else payment for payment in payments]
+    s, rested = (game.s_max, True) if full_contribution else _resting(game, [p for p in payments if p.steers])
+    w = _model(game, s)
+    base = game.values(w, s) - game.costs(s)
     return Quote(
-        beta=_decimal(price),
+        mechanism=mechanism,
+        payments=tuple(payment.summary() for payment in payments),
+        beta=None if price is None else _decimal(price),
         proposed=proposed,
-        agents=_terms(game, float(price), base, outside, gains),
-        welfare=game.welfare(w, game.s_max),
+        full_contribution=full_contribution,
+        rested=rested,
+        agents=_terms(game, payments, w, s, base, outside, gains),
+        welfare=game.welfare(w, s),
         net_welfare=float(base.sum()),
         net_welfare_alone=None if outside is None else float(outside.sum()),
-        net_welfare_unpaid=_unpaid(game, w),
+        net_welfare_unpaid=_unpaid(game) if payments or full_contribution else None,
         beta_ne=ne,
         beta_dom=dom,
         rational=accepted,
         full=full,
-        cost_above_beta=_dear(game, float(price)),
-        phase_one_rounds=_rounds(game, gamma, float(price), dom),
-        assumptions=_assumptions(game, best, outside, proposed),
+        cost_above_beta=() if price is None else _dear(game, float(price)),
+        phase_one_rounds=None if price is None else _rounds(game, gamma, float(price), dom),
+        assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested),
     )
 
 
-def _terms(game: Game, beta: float, base: Array, outside: Array | None, gains: Array) -> tuple[AgentQuote, ...]:
-    paid, worst = beta * advantage(game.s_max), -beta * (np.sum(game.s_max) - game.s_max) / (game.n - 1)
-    utility = base + paid
-    slack = 1e-9 * np.maximum(1.0, np.abs(utility))
-    loses = np.zeros(game.n, dtype=bool) if outside is None else utility < outside - slack
-    over = np.zeros(game.n, dtype=bool) if game.budget is None else -paid > game.budget + slack
+def _model(game: Game, s: Array) -> Array:
+    """The model that training approaches where everyone gives s; w0 where that is not known."""
+    best = game.valuation.optimum(s) if s.any() else None
+    return game.w0 if best is None else best
+
+
+def _gains(game: Game) -> Array:
+    """The largest average gain per withheld point of each agent, at both models of the run that are known."""
+    return np.maximum(withholding_gains(game, game.w0), withholding_gains(game, _model(game, game.s_max)))
+
+
+def _demands(game: Game, unpriced: Sequence[Payment], outside: Array | None) -> list[Bound]:
+    """What agents ask of beta: their budgets, and to be no worse off than alone with all else that is paid."""
+    w = _model(game, game.s_max)
+    others = _total([payment.expected(game, w, game.s_max) for payment in unpriced], game.n)
+    if outside is None or others is None:
+        return affordable(game)
+    base = game.values(w, game.s_max) - game.costs(game.s_max) + others
+    return [*affordable(game), *rational(game, base, outside)]
+
+
+def _total(parts: Sequence[Array | None], n: int) -> Array | None:
+    """Their sum; None where one of them is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known, start=np.zeros(n)) if len(known) == len(parts) else None
+
+
+def _terms(
+    game: Game, payments: Sequence[Payment], w: Array, s: Array, base: Array, outside: Array | None, gains: Array
+) -> tuple[AgentQuote, ...]:
+    paid = _total([payment.expected(game, w, s) for payment in payments], game.n)
+    worst = _total([payment.limits(game.agents, game.s_max) for payment in payments], game.n)
+    utility = None if paid is None else base + paid
+    slack = 1e-9 * np.maximum(1.0, np.abs(base))
+    nobody = np.zeros(game.n, dtype=bool)
+    loses = nobody if outside is None or utility is None else utility < outside - slack
+    over = nobody if game.budget is None or paid is None else -paid > game.budget + slack
+
+    def of(values: Array | None, i: int) -> float | None:
+        return None if values is None else float(values[i])
+
     return tuple(
         AgentQuote(
             agent=name,
             s_max=float(game.s_max[i]),
-            payment=float(paid[i]),
-            worst_payment=float(worst[i]),
-            utility=float(utility[i]),
-            outside_option=None if outside is None else float(outside[i]),
+            s=float(s[i]),
+            payment=of(paid, i),
+            worst_payment=None if worst is None else -float(worst[i]) + 0.0,
+            utility=of(utility, i),
+            outside_option=of(outside, i),
             loses=bool(loses[i]),
             over_budget=bool(over[i]),
             beta_ne=max(0.0, float(gains[i])),
@@ -150,27 +214,32 @@ def _dominance(game: Game, w: Array) -> float | None:
     return None if start is None or end is None else max(start, end)
 
 
-def _unpaid(game: Game, w: Array) -> float | None:
-    """Net welfare at an equilibrium without payments, found by best replies and verified by its regret."""
+def _unpaid(game: Game) -> float | None:
+    """Net welfare at an equilibrium without payments, verified by its regret; searched for in small games only."""
     if game.n > REST_AGENTS:
         return None
+    s, rested = _resting(game, ())
+    return game.net_welfare(_model(game, game.s_max), s) if rested else None
+
+
+def _resting(game: Game, pay: Sequence[Payment]) -> tuple[Array, bool]:
+    """Where nobody wants to move alone, and whether that was found: by best replies, or by the gradient dynamics."""
+    w, s = _model(game, game.s_max), game.s0
     try:
-        s = _resting(game, w)
-        rest = max_regret(game, w, s)
+        if game.n <= REST_AGENTS:
+            for state in islice(best_replies(game, pay=pay, w=w), 1, REST_SWEEPS):
+                before, s = s, state.s
+                if np.all(np.abs(s - before) <= 1e-6 * game.s_max):
+                    break
+        else:
+            for state in islice(contributions(game, 1.0, pay=pay, w=w), REST_ROUNDS):
+                s = state.s
+                if state.residual <= 1e-9:
+                    break
+        rest = max_regret(game, w, s, pay)
     except GameError:  # the replies ran out of the valuation's domain: there is no such equilibrium
-        return None
-    settled = rest.value is not None and rest.value <= 1e-6 * max(1.0, float(np.abs(game.values(w, s)).max()))
-    return game.net_welfare(w, s) if settled else None
-
-
-def _resting(game: Game, w: Array) -> Array:
-    """Where best replies without payment come to rest, or wherever they are after REST_SWEEPS rounds."""
-    before = game.s0
-    for state in islice(best_replies(game, w=w), 1, REST_SWEEPS):
-        if np.all(np.abs(state.s - before) <= 1e-6 * game.s_max):
-            break
-        before = state.s
-    return state.s
+        return game.s0, False
+    return s, rest.value is not None and rest.value <= 1e-6 * max(1.0, float(np.abs(game.values(w, s)).max()))
 
 
 def _rounds(game: Game, gamma: float | None, beta: float, dom: float | None) -> int | None:
@@ -223,16 +292,30 @@ def _finite(bounds: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "blocking": rows} if "blocking" in bounds else plain
 
 
-def _assumptions(game: Game, best: Array | None, outside: Array | None, proposed: bool) -> tuple[str, ...]:
+def _assumptions(
+    game: Game,
+    payments: Sequence[Payment],
+    outside: Array | None,
+    proposed: bool,
+    full_contribution: bool,
+    rested: bool,
+) -> tuple[str, ...]:
     said = ["The costs and valuations are those of the game file; nobody has verified them."]
-    said.append(
-        "w is the starting model w0: w_OPT is not known for this valuation."
-        if best is None
-        else "w is w_OPT, the model that phase 2 approaches; everyone delivers s_max in every training round."
-    )
-    said.append("The payment stays live in training (settlement: tranches or end); under commitment it is sunk there.")
-    said.append("Payment is the least an agent gets while it delivers s_max; worst case: it alone delivers nothing.")
-    said.append("Accepted beta: nobody worse off than alone, nobody pays above its budget while delivering s_max.")
+    if game.optimum() is None:
+        said.append("w is the starting model w0: w_OPT is not known for this valuation.")
+    elif full_contribution:
+        said.append("w is w_OPT, the model that phase 2 approaches; everyone delivers s_max in every training round.")
+    else:
+        said.append("w is the best model for what everyone gives.")
+    if not full_contribution:
+        said.append(
+            "Everyone gives what is best for it: nobody gains by moving alone."
+            if rested
+            else "Where everyone gives what is best for it was not found: the starting point is shown."
+        )
+    said += [note for payment in payments for note in payment.notes(game.n)]
+    if any(payment.price for payment in payments):
+        said.append("Accepted beta: nobody worse off than alone, nobody pays above its budget while delivering s_max.")
     if game.outside_option is not None:
         said.append("The outside options are as stated in the game file.")
     elif outside is not None:
@@ -252,34 +335,47 @@ def _assumptions(game: Game, best: Array | None, outside: Array | None, proposed
 
 def render(found: Quote) -> str:
     """The quote as text for a terminal."""
-    kind = "proposed" if found.proposed else "as given"
-    lines = [f"Quote for beta = {found.beta} per point ({kind}), everyone giving s_max", ""]
+    price = f"beta = {found.beta} per point ({'proposed' if found.proposed else 'as given'})" if found.beta else ""
+    others = [text for text in found.payments if not (found.beta and text.startswith("beta = "))]
+    paid = "; ".join([price, *others] if price else others) or "no payments"
+    giving = "everyone giving s_max" if found.full_contribution else "everyone giving what is best for it"
+    lines = [f"Quote for {found.mechanism}: {paid}, {giving}", ""]
     width = max(5, *(len(row.agent) for row in found.agents[:SHOWN]))
-    lines.append(f"  {'agent':<{width}} {'s_max':>12} {'payment':>12} {'worst case':>12} {'utility':>12} {'alone':>12}")
+    titles = ("s_max", *(() if found.full_contribution else ("gives",)), "payment", "worst case", "utility", "alone")
+    lines.append(f"  {'agent':<{width}} " + " ".join(f"{title:>12}" for title in titles))
     for row in found.agents[:SHOWN]:
-        alone = "-" if row.outside_option is None else f"{row.outside_option:.6g}"
+        gives = () if found.full_contribution else (row.s,)
+        numbers = (row.s_max, *gives, row.payment, row.worst_payment, row.utility, row.outside_option)
         mark = "  loses" * row.loses + "  over budget" * row.over_budget
-        numbers = (f"{x:>12.6g}" for x in (row.s_max, row.payment, row.worst_payment, row.utility))
-        lines.append(f"  {row.agent:<{width}} {' '.join(numbers)} {alone:>12}{mark}")
+        cells = " ".join(f"{'-' if x is None else f'{x:.6g}':>12}" for x in numbers)
+        lines.append(f"  {row.agent:<{width}} {cells}{mark}")
     if len(found.agents) > SHOWN:
         lines.append(f"  ... and {len(found.agents) - SHOWN} more agents (--json has all)")
+    lines += ["", *(f"  {label:<20}{text or 'nobody'}" for label, text in _shown_facts(found)), "", "Assumed"]
+    return "\n".join([*lines, *(f"  - {said}" for said in found.assumptions)])
+
+
+def _shown_facts(found: Quote) -> list[tuple[str, str]]:
+    compared = bool(found.payments) or found.full_contribution
     facts = [
         ("welfare", f"{found.welfare:.6g}"),
         ("net welfare", f"{found.net_welfare:.6g}"),
         ("  everyone alone", _shown(found.net_welfare_alone)),
-        ("  without payments", _shown(found.net_welfare_unpaid)),
+        *([("  without payments", _shown(found.net_welfare_unpaid))] if compared else []),
         ("who loses", _first(found.losers)),
-        ("beta_NE", f"{found.beta_ne:.6g}  from here on s_max is an equilibrium"),
-        ("beta_dom", _shown(found.beta_dom) + "  above it every further point pays, whatever the others do"),
-        ("accepted beta", str(found.rational)),
-        ("  with s_max stable", str(found.full)),
     ]
+    if found.rational is not None:
+        facts += [
+            ("beta_NE", f"{found.beta_ne:.6g}  from here on s_max is an equilibrium"),
+            ("beta_dom", _shown(found.beta_dom) + "  above it every further point pays, whatever the others do"),
+            ("accepted beta", str(found.rational)),
+            ("  with s_max stable", str(found.full)),
+        ]
     if found.cost_above_beta:
         facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:
         facts.append(("phase 1", f"at most {found.phase_one_rounds} rounds"))
-    lines += ["", *(f"  {label:<20}{text or 'nobody'}" for label, text in facts), "", "Assumed"]
-    return "\n".join([*lines, *(f"  - {said}" for said in found.assumptions)])
+    return facts
 
 
 def _first(agents: tuple[str, ...] | None) -> str:

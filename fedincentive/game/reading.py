@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ..checks import Check, flag, integer, nearest, one_of, optional, real, setting
+from ..checks import Check, flag, integer, mapping, nearest, one_of, optional, real, setting
 from ..checks import read as read_settings
 from ..errors import SettingError
 from .arrays import Array
@@ -185,12 +185,6 @@ def who(name: str, value: Any) -> Any:
             raise SettingError(f"{name} is empty: a game needs at least one agent.")
         return value
     return integer(1, MOST_AGENTS)(name, value)
-
-
-def mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingError(f"{name} must be a mapping of settings, not {value!r}.")
-    return value
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from ..payments import Payment, felt
 from .arrays import Array
-from .games import Game
+from .games import Game, Pay
 from .phases import beta_dom
 from .search import Search, maximise
 
@@ -50,39 +52,37 @@ class Regret:
         return f"{least}{self.value:.6g}{error}: {self.agent} gains by moving to s = {self.deviation:.6g}"
 
 
-def regrets(
-    game: Game, w: Array, s: Array, beta: float = 0.0, *, truthful: bool = False, search: Search | None = None
-) -> tuple[Array, Array]:
-    """(gain, deviation) of every agent: the most it could gain by moving alone, and where to.
-
-    `truthful` adds p*: the others' values, which a move of s_i changes too.
-    """
+def regrets(game: Game, w: Array, s: Array, pay: Pay = (), *, search: Search | None = None) -> tuple[Array, Array]:
+    """(gain, deviation) of every agent: the most it could gain by moving alone, and where to."""
+    paid = felt(pay)
 
     def utility(t: Array) -> Array:
-        own = game.deviations(w, s, t, beta)
-        return own + game.valuation.others(w, s, t) if truthful else own
+        return game.deviations(w, s, t, paid)
 
-    concave = bool(game.concave) and not truthful
     here = utility(s)
-    best, top = maximise(utility, np.zeros(game.n), game.s_max, search or Search(), concave=concave)
+    lowest, concave = np.zeros(game.n), known_concave(game, paid)
+    best, top = maximise(utility, lowest, game.s_max, search or Search(), concave=concave)
     gain = top - here
     gain = np.where(gain <= ROUNDING * np.maximum(1.0, np.abs(here)), 0.0, gain)
     return gain, np.where(gain > 0.0, best, s)
+
+
+def known_concave(game: Game, paid: Sequence[Payment]) -> bool:
+    return bool(game.concave) and all(payment.concave for payment in paid)
 
 
 def max_regret(
     game: Game,
     w: Array,
     s: Array,
-    beta: float = 0.0,
+    pay: Pay = (),
     *,
-    truthful: bool = False,
     search: Search | None = None,
     basis: Basis = "exact",
 ) -> Regret:
     """The largest gain of any agent by a unilateral change of s_i at this w, payments included.
 
-    beta is the payment per point that a change still moves: the run's beta while payments are live, 0 once sunk.
+    `pay` is what a change still moves: the run's payments while they are live, none once they are sunk.
 
     >>> from fedincentive.game import paper_example
     >>> game = paper_example()
@@ -91,27 +91,26 @@ def max_regret(
     >>> print(max_regret(game, game.w0, np.array([5.0, 5.0])))
     0.15: agent-1 gains by moving to s = 0
     """
-    s = game.check(s)
-    search = search or Search()
-    if not truthful and _dominant(game, w, s, beta):
+    s, paid, search = game.check(s), felt(pay), search or Search()
+    if _dominant(game, w, s, paid):
         return Regret(0.0, None, None, basis, lower_bound=False, search="s_max is dominant: beta >= zeta + tau")
-    gain, deviation = regrets(game, w, s, beta, truthful=truthful, search=search)
+    gain, deviation = regrets(game, w, s, paid, search=search)
     i = int(gain.argmax())
     moves = gain[i] > 0.0
-    errors = game.valuation.standard_error(w, s)
+    errors, concave = game.valuation.standard_error(w, s), known_concave(game, paid)
     return Regret(
         value=float(gain[i]),
         agent=game.agents[i] if moves else None,
         deviation=float(deviation[i]) if moves else None,
         basis=basis,
-        lower_bound=truthful or not game.concave,
-        search="concave" if game.concave and not truthful else str(search),
+        lower_bound=not concave,
+        search="concave" if concave else str(search),
         # A gain is the difference of two estimates; drawn from the same rounds, its error is at most this.
         standard_error=None if errors is None else float(np.sqrt(2.0) * errors[i]),
     )
 
 
-def _dominant(game: Game, w: Array, s: Array, beta: float) -> bool:
-    """At s_max with beta >= zeta + tau no smaller s_i can be better, whatever the shape of u_i."""
-    bound = beta_dom(game, w)
-    return bound is not None and beta >= bound and bool(np.all(s >= game.s_max))
+def _dominant(game: Game, w: Array, s: Array, paid: Sequence[Payment]) -> bool:
+    """At s_max with a price of at least zeta + tau no smaller s_i can be better, whatever the shape of u_i."""
+    bound, priced = beta_dom(game, w), all(payment.price for payment in paid)
+    return bound is not None and priced and float(sum(p.price for p in paid)) >= bound and bool(np.all(s >= game.s_max))

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import GameError
+from ..errors import GameError, TooLarge
 from .arrays import Array, shaped, vector
+
+MOST_OTHERS = 2_000  # agents whose values are evaluated for everyone's move, where there is no closed form
 
 
 class Valuation(ABC):
@@ -66,6 +68,8 @@ class Valuation(ABC):
 
     def others(self, w: Array, s: Array, t: Array) -> Array:
         """sum_{j != i} v_j(w, (t_i, s_-i)) for all i: what the others would have if i alone moved to t_i."""
+        if len(s) > MOST_OTHERS:
+            raise TooLarge(f"{len(s)} agents are too many to evaluate everyone's value for every agent's move.")
         out = np.empty(len(s))
         moved = np.array(s, dtype=np.float64)
         for i in range(len(s)):

@@ -1,22 +1,21 @@
 """The payment ledger: exact, append-only, hash-chained, checkable by anyone.
 
 with ledger.open("payments.db") as book:
-    receipt = book.append(ledger.tranche("demo", 7, ...))
+    receipt = book.append(payments.contribution.tranche("demo", 7, ...))
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..entry import BALANCED, KINDS, Entry
+from ..entry import BALANCED, Entry
 from ..payments import MINOR
 from .chain import Checkpoint
-from .rules import reversal, settlement, tranche, transfer, truthful
+from .corrections import reversal, transfer
 from .store import Ledger, Receipt, Record
 
 __all__ = [
     "BALANCED",
-    "KINDS",
     "Checkpoint",
     "Entry",
     "Ledger",
@@ -25,10 +24,7 @@ __all__ = [
     "open",
     "read",
     "reversal",
-    "settlement",
-    "tranche",
     "transfer",
-    "truthful",
 ]
 
 

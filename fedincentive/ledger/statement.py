@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .export import decimal
+from .. import payments
+from ..entry import COMMITMENT, Entry
 from .store import Ledger, Record
 
 
@@ -74,7 +75,7 @@ def _line(record: Record, account: str, balance: int, minor: int) -> StatementLi
     committed = _points(given, "s", account)
     delivered = _points(given, "delivered", account)
     amount = e.postings.get(account, 0)
-    because = _because(e.rule, given, account, minor)
+    because = _because(e, account, minor)
     return StatementLine(record.seq, e.run, e.round, e.kind, e.rule, committed, delivered, amount, balance, because)
 
 
@@ -83,35 +84,12 @@ def _points(given: dict[str, Any] | Any, name: str, account: str) -> str | None:
     return None if points is None else f"{points / given.get('scale', 1):.12g}"
 
 
-def _because(rule: str, given: Any, account: str, minor: int) -> str:
-    """The rule with this account's numbers in it, so that a person can follow the amount."""
-    if rule == "commitment/1":
+def _because(entry: Entry, account: str, minor: int) -> str:
+    """The rule with this account's numbers in it, in the words of the payment that made the entry."""
+    given = entry.inputs
+    if entry.kind == COMMITMENT:
         return f"memo, beta {given.get('beta', '?')} per point"
-    if rule == "contribution/1":
-        return (
-            f"beta {given['beta']} x (s {_points(given, 's', account)} - others' mean {_others(given, 's', account)})"
-        )
-    if rule == "tranche/1":
-        total = _points(given, "total", account)
-        return (
-            f"beta {given['beta']} / {given['rounds']} rounds x (delivered so far {total} - others' mean "
-            f"{_others(given, 'total', account)}) - paid before"
-        )
-    if rule == "truthful/1" and account in given["valuations"]:
-        value = _short(decimal(given["valuations"][account], minor))
-        failed = given.get("failed", {}).get(account)
-        return f"others' values, h {given['h']}, own value {value}, fine rule {given['phi']}" + (
-            f", failed: {failed}" if failed else ""
-        )
     if "corrects" in given:
         return f"corrects entry {given['corrects']}: {given.get('reason', '')}"
-    return rule
-
-
-def _others(given: Any, name: str, account: str) -> str:
-    others = [points for agent, points in given[name].items() if agent != account]
-    return f"{sum(others) / len(others) / given['scale']:.6g}" if others else "0"
-
-
-def _short(number: str) -> str:
-    return number.rstrip("0").rstrip(".") if "." in number else number
+    payment = payments.by_rule(entry.rule)
+    return entry.rule if payment is None else payment.explain(entry, account, minor)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..entry import Entry
+from ..entry import Entry, difference
 from ..errors import LedgerConflict, LedgerError
 from . import chain
 from .chain import Checkpoint
@@ -125,18 +125,6 @@ def existing(entry: Entry, row: Row) -> Receipt:
         f"{old} there, {new} here. Nothing was written; a change needs a correction.",
         field,
     )
-
-
-def difference(path: str, old: Any, new: Any) -> tuple[str, str, str]:
-    """The first place, in key order, where two JSON values differ."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(set(old) | set(new)):
-            at = f"{path}.{key}" if path else key
-            if key not in old or key not in new:
-                return at, repr(old.get(key, "nothing")), repr(new.get(key, "nothing"))
-            if old[key] != new[key]:
-                return difference(at, old[key], new[key])
-    return path, repr(old), repr(new)
 
 
 def power_of_ten(minor: object) -> int:

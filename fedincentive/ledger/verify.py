@@ -24,13 +24,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..entry import BALANCED, POSTINGS, VERSION, canonical, posted_text
+from ..entry import BALANCED, POSTINGS, TREASURY, VERSION, canonical, difference, posted_text
 from ..errors import LedgerError
-from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
-from .rules import Replay
-from .store import Ledger, Row, difference
+from .replay import Replay
+from .store import Ledger, Row
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from ..draws import generator
+from ..payments import Promises
 from ..settings import Settings
-from .base import Answer, Mechanism, Promises, Run
-from .oracles import GameOracle, Oracles, UpdateOracle, ValuationOracle
+from .base import Mechanism
 from .registry import get, names
 
-__all__ = [
-    "Answer",
-    "GameOracle",
-    "Mechanism",
-    "Oracles",
-    "Promises",
-    "Run",
-    "Settings",
-    "UpdateOracle",
-    "ValuationOracle",
-    "generator",
-    "get",
-    "names",
-]
+__all__ = ["Mechanism", "Promises", "Settings", "get", "names"]

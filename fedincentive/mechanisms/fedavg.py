@@ -10,17 +10,20 @@ for t = 0 .. T-1:
 from __future__ import annotations
 
 from ..messages import Phase
-from .base import Mechanism, Promises, Run
+from ..payments import Promises
+from ..run import Run
+from .base import Mechanism
 
 
 class FedAvg(Mechanism):
     """The cooperative baseline: contributions are not a choice."""
 
     name = "fedavg"
+    gives_all = True
 
     def start(self, run: Run) -> Phase:
         run.s = dict(run.s_max)
         return "train"
 
-    def promises(self, phi: str) -> Promises:
+    def claims(self) -> Promises:
         return Promises(disclaimed={"equilibrium": "nobody is asked what it wants to give"})

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from ..errors import SettingError
 from ..messages import Phase
+from ..payments import Promises
+from ..run import Run
 from ..settings import Settings
-from .base import Mechanism, Promises, Run
+from .base import Mechanism
 
 
 class FedAvgStrategic(Mechanism):
@@ -26,9 +28,9 @@ class FedAvgStrategic(Mechanism):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        if self.payment != "none":
+        if self.payments:
             raise SettingError(
-                f"incentive.payment is {self.payment!r}, but fedavg-strategic is the mechanism without payments: "
+                f"incentive.payment is {settings.payment!r}, but fedavg-strategic is the mechanism without payments: "
                 "leave it out, or choose 2p-upbred."
             )
 
@@ -43,5 +45,5 @@ class FedAvgStrategic(Mechanism):
         run.status = "round limit"
         return "train" if self.settings.when_short == "train" else "done"
 
-    def promises(self, phi: str) -> Promises:
+    def claims(self) -> Promises:
         return Promises(disclaimed={"equilibrium": "s rests at the first model; the model moves on after that"})

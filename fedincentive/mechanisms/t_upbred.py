@@ -11,8 +11,7 @@ together are impossible.
 
 from __future__ import annotations
 
-from .base import Promises
-from .truthful import promise
+from ..payments import Truthful
 from .upbred import Upbred
 
 
@@ -20,7 +19,4 @@ class TruthfulUpbred(Upbred):
     """UPBReD with a value exchange after every training round and the truthful payment on it."""
 
     name = "t-upbred"
-    pays = "truthful"
-
-    def promises(self, phi: str) -> Promises:
-        return promise(super().promises(phi), self.settings, phi) if self.truthful else super().promises(phi)
+    pays = (Truthful,)

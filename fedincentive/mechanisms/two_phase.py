@@ -14,8 +14,9 @@ With p_i(s) = beta (s_i - mean_{j != i} s_j) and beta > zeta + tau every utility
 from __future__ import annotations
 
 from ..messages import Phase
-from .base import Mechanism, Promises, Run
-from .truthful import promise
+from ..payments import Contribution, Promises
+from ..run import Run
+from .base import Mechanism
 
 
 class TwoPhase(Mechanism):
@@ -23,7 +24,8 @@ class TwoPhase(Mechanism):
 
     name = "2p-upbred"
     two_phases = True
-    pays = "contribution"
+    gives_all = True
+    pays = (Contribution,)
 
     def start(self, run: Run) -> Phase:
         return "train" if run.full else "contribute"
@@ -37,19 +39,8 @@ class TwoPhase(Mechanism):
         run.short = tuple(agent for agent in run.agents if run.s[agent] < run.s_max[agent])
         return "train" if self.settings.when_short == "train" else "done"
 
-    def promises(self, phi: str) -> Promises:
-        claims = ["full-contribution"]
-        disclaimed = {"merger-proof": "two agents that merge are compared with fewer others and gain"}
-        if self.contribution:
-            claims.append("false-name-proof")
-        if self.payment == "contribution":
-            claims.append("budget-balanced")
-        if self.settings.settlement == "commitment":
-            disclaimed["equilibrium"] = "the payment is sunk when training starts: delivering less pays"
-        else:
-            claims.append("equilibrium")
-        made = Promises(tuple(claims), disclaimed)
-        return promise(made, self.settings, phi) if self.truthful else made
+    def claims(self) -> Promises:
+        return Promises(("full-contribution", "equilibrium"))
 
 
 class TrimmedTwoPhase(TwoPhase):

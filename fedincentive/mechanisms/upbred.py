@@ -10,7 +10,8 @@ Both are computed at the broadcast (w, s).
 
 from __future__ import annotations
 
-from .base import Mechanism, Promises
+from ..payments import Promises
+from .base import Mechanism
 
 
 class Upbred(Mechanism):
@@ -20,6 +21,5 @@ class Upbred(Mechanism):
     moves = True
     slope = "counterfactual"
 
-    def promises(self, phi: str) -> Promises:
-        balanced = ("budget-balanced",) if self.payment == "contribution" else ()
-        return Promises(claims=("equilibrium", *balanced))
+    def claims(self) -> Promises:
+        return Promises(("equilibrium",))

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import ledger
+from .. import ledger, manifest
 from ..errors import LedgerError
 from ..files import replace
 from ..ledger import Ledger
 from ..ledger.export import keep_apart
 from ..ledger.verify import Verification, verify
 from ..payments import TREASURY
-from . import charts, manifest, run_totals
+from . import charts, run_totals
 from .charts import Bar
 from .format import NOTHING, count, money, name, points, share
 from .page import page, pre, table, text

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import LedgerError
 from ..ledger import Entry, Ledger
+from ..manifest import Points, SavedRun
 from ..payments import TREASURY
-from .manifest import Manifest, Points
 
 
 @dataclass
@@ -31,7 +31,7 @@ class RunTotals:
 
     run: str
     minor: int
-    manifest: Manifest
+    manifest: SavedRun
     received: dict[str, int] = field(default_factory=dict)
     paid: dict[str, int] = field(default_factory=dict)
     rounds: dict[int, Round] = field(default_factory=dict)
@@ -105,13 +105,13 @@ class RunTotals:
         return None if self.welfare is None or not self.costs else self.welfare - sum(self.costs.values())
 
 
-def read(book: Ledger, entries: int, manifests: Mapping[str, Manifest]) -> list[RunTotals]:
+def read(book: Ledger, entries: int, manifests: Mapping[str, SavedRun]) -> list[RunTotals]:
     """The figures of every run in the ledger's first `entries`, in the order the runs began."""
     found: dict[str, RunTotals] = {}
     for record in islice(book.entries(), entries):  # a run may be writing more: they are not verified
         run = record.entry.run
         if run not in found:
-            found[run] = RunTotals(run, book.minor, manifests.get(run, Manifest()))
+            found[run] = RunTotals(run, book.minor, manifests.get(run, SavedRun()))
         try:
             found[run].add(record.entry)
         except (TypeError, AttributeError, ValueError, KeyError, ZeroDivisionError) as error:

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from ... import draws
 from ...errors import SettingError
-
-HELD_OUT = 0.2  # of the training data, where the host gives an agent no test data of its own
 
 
 @dataclass(frozen=True)
@@ -34,17 +33,12 @@ class LocalData:
         return DataLoader(chosen, batch_size=self.batch_size, shuffle=True, generator=order, collate_fn=self.collate)
 
 
-def local_data(
-    client: int, train: Any, test: Any, batch_size: int, agent: str, shuffle: np.random.Generator
-) -> LocalData:
+def local_data(client: int, train: Any, test: Any, batch_size: int, agent: str, seed: int) -> LocalData:
     """The agent's data by point. Without test data, a fifth of its points is held out and s_max is what remains."""
     points, collate = as_dataset(train, agent)
     if test is not None and not empty(test):
         return LocalData(client, points, test, batch_size, collate)
-    order = shuffle.permutation(len(points))  # type: ignore[arg-type]
-    held_out = max(1, round(HELD_OUT * len(order)))
-    kept = Subset(points, [int(i) for i in order[held_out:]])
-    held = Subset(points, [int(i) for i in order[:held_out]])
+    kept, held = (Subset(points, part.tolist()) for part in draws.held_out(seed, agent, len(points)))  # type: ignore[arg-type]
     return LocalData(client, kept, DataLoader(held, batch_size=batch_size, collate_fn=collate), batch_size, collate)
 
 

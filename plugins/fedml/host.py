@@ -154,8 +154,7 @@ class Host:
         if self.game is not None:
             return ClosedFormSite(self.game, index)
         test = self.test_local.get(index) if self.test_local else None
-        shuffle = mechanisms.generator(self.settings.seed, "held out", name)
-        data = local_data(index, self.train_local[index], test, int(self.args.batch_size), name, shuffle)
+        data = local_data(index, self.train_local[index], test, int(self.args.batch_size), name, self.settings.seed)
         if not len(data):
             raise SettingError(f"Agent {name!r} (client {index}) has no training data.")
         trainer = self.trainer

@@ -48,7 +48,8 @@ class Runner:
         host = self.host
         agents = [host.agent(i) for i in range(host.n)]
         center = host.center([agent.enrol() for agent in agents])
-        self._end(engine.play(center, agents, progress=lambda result: self._progress(center, result)))
+        engine.run(center, agents, progress=lambda result: self._progress(center, result))
+        self._end(center)
 
     def _distributed(self) -> None:
         host = self.host
@@ -111,7 +112,7 @@ class Runner:
         if game is None or result.phase == "contribute":
             return None
         s = np.array([result.s[agent] for agent in game.agents])
-        return max_regret(game, center.w["w"], s, beta=float(center.mechanism.beta)).value
+        return max_regret(game, center.w["w"], s, [p for p in center.mechanism.payments if p.steers]).value
 
     def _test(self, center: Center, step: int) -> None:
         """FedML's own tests of the new model, as often as `frequency_of_the_test` says."""

@@ -12,10 +12,11 @@ import torch
 from fedml.core import ClientTrainer
 from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
 
+from ... import draws
 from ...agent import LossSite, Site, Strategy
 from ...errors import SettingError
-from ...mechanisms import Settings, generator
 from ...messages import Update
+from ...settings import Settings
 from .arrays import difference, set_model, to_arrays
 from .data import LocalData
 
@@ -60,7 +61,7 @@ def trainer_site(
         len(data),
         work.train,
         work.loss,
-        order=generator(settings.seed, "order", agent).permutation(len(data)),
+        order=draws.order(settings.seed, agent, len(data)),
         reward=math.log(max(classes, 2)),
         cost_per_point=settings.cost_of(agent) if own is None else float(own),
         value_per_nat=settings.value_per_nat,
@@ -98,7 +99,7 @@ class _Work:
         return self._first
 
     def train(self, w: Update, points: np.ndarray, step: int) -> Update:
-        seed = int(generator(self.seed, "train", self.agent, step).integers(2**31))
+        seed = draws.local_seed(self.seed, self.agent, step)
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)

@@ -11,12 +11,12 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from ... import draws
 from ...adversary import Misreport
 from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy
 from ...errors import SettingError
 from ...game import Game
 from ...identity import sign_enrolment
-from ...mechanisms import generator
 from ...messages import Broadcast, Update
 from .node import Number, agent_key, agent_name, cost_of, named, node_setting
 from .records import INCENTIVE, MESSAGE_TYPES, enrol_content, read_broadcast, report_content, to_arrays, to_record
@@ -44,7 +44,7 @@ class Task:
 
     def train(self, w: Update, points: np.ndarray, step: int) -> Update:
         """d_i = w_local - w, w_local from the app's own train function."""
-        seed = int(generator(self.settings.seed, self.agent, step).integers(2**31))
+        seed = draws.local_seed(self.settings.seed, self.agent, step)
         reply = self._call("train", w, {"points": [int(i) for i in points], "seed": seed})
         local = to_arrays(next(iter(reply.array_records.values())))
         self.metrics = self.metrics or self._metrics(reply)  # the first training is the delivered one
@@ -170,7 +170,7 @@ def strategic(
             count,
             task.train,
             lambda w: task.loss(w, loss),
-            order=generator(settings.seed, task.agent).permutation(count),
+            order=draws.order(settings.seed, task.agent, count),
             reward=math.log(classes),
             cost_per_point=cost_of(cost, task.context, settings, task.agent),
             value_per_nat=settings.value_per_nat,

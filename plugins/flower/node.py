@@ -12,7 +12,7 @@ from typing import Any
 from flwr.app import Context
 
 from ...errors import SettingError
-from ...mechanisms import Settings
+from ...settings import Settings
 from .settings import HostSettings
 
 Number = float | Mapping[str, float] | Callable[[Context], float] | None

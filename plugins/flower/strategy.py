@@ -18,8 +18,9 @@ from ...agent import read_keys
 from ...center import Center, Outcome
 from ...errors import ReportRefused, RunError
 from ...ledger import Ledger
-from ...mechanisms import Oracles, Settings
 from ...messages import RoundResult, Update
+from ...payments import Oracles
+from ...settings import Settings
 from . import reporting
 from .nodes import Nodes
 from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record

@@ -51,7 +51,7 @@ def test_agents_in_a_group_decide_as_they_would_alone(mechanism: str, incentive:
     other._groups[local] = Lonely(Plain(other.model, other.shards, local), other.losses, other.w0, Memory(0))
     agents = other.agents(settings)
     center = Center(settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], other.w0)
-    outcome = engine.play(center, agents)
+    outcome = engine.run(center, agents)
     assert outcome.contributed == together.outcome.contributed
     assert outcome.s == pytest.approx(together.outcome.s, abs=0.05)
     for name, array in outcome.w.items():

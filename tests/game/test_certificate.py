@@ -11,23 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedincentive.errors import GameError
+from fedincentive import game as games
+from fedincentive.errors import FedIncentiveError
 from fedincentive.game import (
     CLAIMS,
     Certificate,
     Claim,
     EffectiveCost,
-    Verdict,
+    Evidence,
     Misreports,
+    Verdict,
     beta_dom,
     beta_ne,
-    certify,
     outside_options,
     paper_example,
     random_data_value,
     random_quadratic,
     repaired_example,
 )
+from fedincentive.payments import Contribution, Promises, Truthful
 
 SEEDS = st.integers(0, 10_000)
 W = np.array([1.0, 2.0])
@@ -35,6 +37,28 @@ W = np.array([1.0, 2.0])
 
 def finding(certificate: Certificate, name: str) -> Verdict:
     return next(found for found in certificate.findings if found.claim == name)
+
+
+def certify(
+    game,
+    w,
+    s,
+    *,
+    beta=0.0,
+    settlement="tranches",
+    truthful=False,
+    claims=(),
+    disclaimed=(),
+    notes=(),
+    payments=None,
+    **known,
+) -> Certificate:
+    """The certificate of an outcome under the contribution payment, p* or both."""
+    paid = [Contribution(Fraction(beta), settlement=settlement)] if beta and settlement != "none" else []
+    paid += [Truthful()] if truthful else []
+    known["promises"] = Promises(tuple(claims), dict(disclaimed), dict(notes))
+    known["postings"] = payments if payments is None else (payments,) if isinstance(payments, dict) else tuple(payments)
+    return games.certify(Evidence.of(game, w, s, paid, **known))
 
 
 def certify_full(**changes) -> Certificate:
@@ -89,17 +113,17 @@ def test_json_round_trip(settlement, truthful):
 
 
 def test_a_real_federation_knows_little_and_says_so():
-    made = certify(
-        None,
-        None,
-        [3.0, 4.0],
-        agents=["a", "b"],
-        s_max=[3.0, 5.0],
-        beta=2.0,
-        payments=[{"a": -5, "b": 5}, {"a": 1, "b": -1}],
-        valuations={"a": 1.5, "b": 2.0},
-        basis="reported",
-        claims=tuple(CLAIMS),
+    made = games.certify(
+        Evidence(
+            ("a", "b"),
+            [3.0, 4.0],
+            [3.0, 5.0],
+            payments=(Contribution(Fraction(2)),),
+            postings=({"a": -5, "b": 5}, {"a": 1, "b": -1}),
+            valuations={"a": 1.5, "b": 2.0},
+            basis="reported",
+            promises=Promises(tuple(CLAIMS)),
+        )
     )
     assert made.regret.value is None and made.regret.basis == "unavailable"
     assert (made.welfare.value, made.welfare.basis) == (3.5, "reported")
@@ -126,7 +150,7 @@ def test_payments_are_checked_posting_by_posting():
     )
     assert finding(off, "budget-balanced").status == "broken"
     assert "posting 0 sums to 1" in finding(off, "budget-balanced").detail
-    paid = certify_full(treasury=7, truthful_payments={"agent-1": 7})
+    paid = certify_full(treasury=7, payments={"agent-1": 7, "treasury": -7})
     assert "treasury paid 7" in finding(paid, "budget-balanced").detail
     assert paid.deficit.value == pytest.approx(7e-6)
     assert finding(certify_full(payments=None), "budget-balanced").status == "not verifiable"
@@ -147,7 +171,7 @@ def test_posted_payments_decide_who_is_worse_off_and_over_budget():
     assert [(row.agent, row.limit) for row in made.over_budget] == [("agent-1", 0.05)]
     broken = finding(made, "individually-rational")
     assert (broken.agent, broken.gain) == ("agent-1", pytest.approx(0.05))
-    rich = certify(game, W, game.s_max, payments={}, truthful_payments={"agent-1": 10**6}, treasury=10**6)
+    rich = certify(game, W, game.s_max, payments={"agent-1": 10**6, "treasury": -(10**6)}, treasury=10**6)
     assert rich.losers == ()
 
 
@@ -166,9 +190,9 @@ def test_regret_with_p_star_counts_what_a_move_does_to_the_others():
     made = certify(game, W, [0.0, 5.0], truthful=True)
     # With p* agent-2 (cost 0.02) sees the welfare slope 2 x 0.5/25 = 0.04; it cannot go beyond 5, and agent-1 may not.
     assert made.regret.value == 0.0
-    assert made.regret_truthful.lower_bound
+    assert made.regret_with_all.lower_bound
     inner = certify(game, W, [0.0, 4.0], truthful=True)
-    assert inner.regret_truthful.value > inner.regret.value
+    assert inner.regret_with_all.value > inner.regret.value
 
 
 @settings(max_examples=200)
@@ -226,7 +250,7 @@ def test_a_third_party_brings_its_own_claim():
     ],
 )
 def test_unknown_names_are_refused(changes, message):
-    with pytest.raises(GameError, match=message):
+    with pytest.raises(FedIncentiveError, match=message):
         certify_full(**changes)
 
 

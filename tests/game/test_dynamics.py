@@ -68,7 +68,7 @@ def test_the_joint_convergence_printed_for_example_one_is_false():
 
 def test_generators_yield_the_start_and_then_one_state_a_round():
     game = repaired_example()
-    states = list(islice(contributions(game, 1.0, beta=0.05), 4))
+    states = list(islice(contributions(game, 1.0, pay=0.05), 4))
     assert [state.round for state in states] == [0, 1, 2, 3]
     np.testing.assert_array_equal(states[0].s, game.s0)
     for before, after in zip(states, states[1:], strict=False):
@@ -94,7 +94,7 @@ def test_ascent_holds_s_at_s_max_and_finds_the_optimum():
 @given(seed=SEEDS, beta=st.floats(0.0, 2.0))
 def test_best_replies_rest_where_nobody_regrets(seed, beta):
     game = random_quadratic(seed, 4, 2)
-    end = last(best_replies(game, beta=beta), 25)
+    end = last(best_replies(game, pay=beta), 25)
     assert max_regret(game, end.w, end.s, beta).value == pytest.approx(0.0, abs=1e-6)
     gain, where = regrets(game, game.w0, game.s0, beta)
     for i in range(game.n):

@@ -18,7 +18,7 @@ def test_example_one_by_hand():
     s = np.array([1.0, 4.0])
     np.testing.assert_allclose(game.values(game.w0, s), [0.9, 0.9])
     np.testing.assert_allclose(game.costs(s), [0.04, 0.08])
-    np.testing.assert_allclose(game.utilities(game.w0, s, beta=0.1), [0.9 - 0.04 - 0.3, 0.9 - 0.08 + 0.3])
+    np.testing.assert_allclose(game.utilities(game.w0, s, pay=0.1), [0.9 - 0.04 - 0.3, 0.9 - 0.08 + 0.3])
     assert game.welfare(game.w0, s) == pytest.approx(1.8)
     assert game.net_welfare(game.w0, s) == pytest.approx(1.68)
     np.testing.assert_allclose(game.gradients(game.w0, s), [[0.2, 0.2], [0.2, 0.2]])

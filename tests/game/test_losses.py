@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedincentive.errors import GameError
-from fedincentive.game import Game, LinearCost, LossValuation, Search, certify, max_regret
+from fedincentive.game import Evidence, Game, LinearCost, LossValuation, Search, certify, max_regret
 
 TARGETS = np.array([1.0, 2.0, 3.0])
 
@@ -62,7 +62,7 @@ def test_the_counterfactual_slope_looks_ahead_and_at_the_bound_back():
 
 def test_a_trained_certificate_is_an_estimate_with_a_standard_error():
     trained = game(train=train, draws=4)
-    made = certify(trained, trained.w0, trained.s0, beta=0.05, search=Search(points=8, hills=1, zooms=3))
+    made = certify(Evidence.of(trained, trained.w0, trained.s0, 0.05, search=Search(points=8, hills=1, zooms=3)))
     assert made.regret.lower_bound and made.regret.standard_error > 0.0
     assert made.welfare.note == "estimated"
     assert made.model_norm.value is None  # no gradient was given

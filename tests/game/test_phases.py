@@ -185,7 +185,7 @@ def test_a_negative_beta_is_refused(beta):
 def test_a_hundred_thousand_agents_play_a_hundred_rounds():
     """Nothing here may grow with the square of n: this test would then never end."""
     game = random_data_value(0, 100_000, m=2)
-    end = last(contributions(game, gamma=10.0, beta=0.02), 100)
+    end = last(contributions(game, gamma=10.0, pay=0.02), 100)
     assert end.s.shape == (100_000,)
     done = phase_one(game, gamma=500.0, beta=0.02)
     assert done.ending == "full" and done.rounds <= math.ceil(kappa(game, gamma=500.0, beta=0.02))

@@ -26,6 +26,7 @@ from fedincentive.game import (
 )
 from fedincentive.game.regret import weakest
 from fedincentive.game.search import maximise
+from fedincentive.payments import Truthful, felt
 
 SEEDS = st.integers(0, 10_000)
 
@@ -77,7 +78,7 @@ def brute(game, w, s, beta, truthful=False, points=2001):
 @given(seed=SEEDS, n=st.integers(2, 4), beta=st.floats(0.0, 2.0), truthful=st.booleans())
 def test_regret_is_what_brute_force_finds(seed, n, beta, truthful):
     game = random_quadratic(seed, n, 2, contracting=bool(seed % 2))
-    gain, where = regrets(game, game.w0, game.s0, beta, truthful=truthful)
+    gain, where = regrets(game, game.w0, game.s0, (*felt(beta), *([Truthful()] if truthful else [])))
     expected = brute(game, game.w0, game.s0, beta, truthful, points=301)
     assert np.all(gain >= expected - 1e-9)
     np.testing.assert_allclose(gain, expected, atol=1e-3)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedincentive import engine, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.agent import Agent, ClosedFormSite, GameOracle
 from fedincentive.center import Center
 from fedincentive.errors import LedgerConflict, LedgerError
 from fedincentive.game import random_data_value
@@ -21,6 +21,7 @@ from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_beancount, to_jsonl
 from fedincentive.ledger.statement import statement
 from fedincentive.ledger.verify import verify
+from fedincentive.payments import Oracles, contribution
 
 GAME = random_data_value(3, 4, 3)
 TERMS = {"run": "real", "rounds": 5, "beta": "9", "gamma": 2.0, "eta": 0.1, "loss_cap": 10_000.0, "resume": True}
@@ -45,10 +46,10 @@ def seat(book, state: Path | None, mechanism: str, lies: dict[str, str] | None =
         for i, site in enumerate(ClosedFormSite.of(GAME))
     ]
     by_name = {agent.name: agent for agent in agents}
-    oracle = mechanisms.GameOracle(GAME, lambda name: by_name[name].actual)
+    oracle = GameOracle(GAME, lambda name: by_name[name].actual)
     center = Center.open(
         settings, mechanisms.get(mechanism, settings), [agent.enrol() for agent in agents], {"w": GAME.w0}, book, state,
-        oracles=mechanisms.Oracles(oracle, oracle),
+        oracles=Oracles(oracle, oracle),
     )  # fmt: skip
     return center, agents
 
@@ -58,7 +59,7 @@ def test_a_whole_run_checks_out(tmp_path, mechanism, values):
     """In the database, in the exported file, against the manifest, and against what the center says it paid."""
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, tmp_path / "state", mechanism, {"agent-2": "inflate-v"}, **values)
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         checkpoints = ledger.Checkpoint.find((tmp_path / "state" / "manifest.json").read_text())
         assert len(checkpoints) == book.head().count > 0
         assert checkpoints[-1] == book.head()
@@ -77,10 +78,10 @@ def test_a_whole_run_checks_out(tmp_path, mechanism, values):
 def test_a_fully_delivered_run_pays_exactly_the_whole_payment(tmp_path):
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, None, "2p-upbred")
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         tranches = [record for record in book.entries() if record.kind == "tranche"]
         s = {agent: round(points * 10**6) for agent, points in outcome.s.items()}
-        whole = ledger.settlement("real", tranches[-1].round, beta="9", s=s)
+        whole = contribution.settlement("real", tranches[-1].round, beta="9", s=s)
         assert len(tranches) == 5
         assert {a: book.balances()[a] for a in s} == whole.postings
 
@@ -101,13 +102,13 @@ def whole(tmp_path) -> dict:
     """The run without a crash."""
     with ledger.open(tmp_path / "whole.db") as book:
         center, agents = seat(book, tmp_path / "whole", "2p-upbred")
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         return {"head": book.head(), "digest": outcome.digest, "payments": outcome.payments}
 
 
 def finish(book, state: Path) -> dict:
     center, agents = seat(book, state, "2p-upbred")
-    outcome = engine.play(center, agents)
+    outcome = engine.run(center, agents)
     result = verify(book, recompute=True)
     assert result.clean, result.findings
     return {"head": book.head(), "digest": outcome.digest, "payments": outcome.payments}
@@ -179,7 +180,7 @@ def test_bean_check_accepts_a_real_run_and_rejects_one_unit(tmp_path, needs):
     program = str(beside) if beside.exists() else needs("bean-check")
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, None, "2p-upbred", payment="both")
-        engine.play(center, agents)
+        engine.run(center, agents)
         text = "".join(to_beancount(book))
     path = tmp_path / "real.beancount"
 
@@ -200,7 +201,7 @@ def test_the_manifest_and_the_log_reveal_a_cut_ledger(tmp_path, caplog):
     caplog.set_level("INFO", logger="fedincentive")
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, tmp_path / "state", "2p-upbred")
-        engine.play(center, agents)
+        engine.run(center, agents)
         entries = [record.entry for record in book.entries()]
     with ledger.open(tmp_path / "cut.db") as book:
         for entry in entries[:-1]:

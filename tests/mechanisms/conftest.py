@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fedincentive import engine, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.agent import Agent, ClosedFormSite, GameOracle
 from fedincentive.center import Center
+from fedincentive.payments import Oracles
 
 
 class Watched(ClosedFormSite):
@@ -31,7 +32,7 @@ def set_table(game, mechanism, *, strategies=(), lies=(), ledger=None, state=Non
         for i, site in enumerate(Watched.of(game))
     ]
     by_name = {agent.name: agent for agent in agents}
-    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
+    oracle = GameOracle(game, lambda name: by_name[name].actual)
     center = Center(
         settings,
         mechanisms.get(mechanism, settings),
@@ -39,7 +40,7 @@ def set_table(game, mechanism, *, strategies=(), lies=(), ledger=None, state=Non
         {"w": game.w0},
         ledger,
         state,
-        oracles=mechanisms.Oracles(oracle, oracle) if oracles is None else oracles,
+        oracles=Oracles(oracle, oracle) if oracles is None else oracles,
     )
     return center, agents
 
@@ -56,7 +57,7 @@ def played():
     def play(game, mechanism, **options):
         center, agents = set_table(game, mechanism, **options)
         history = []
-        outcome = engine.play(center, agents, progress=history.append)
+        outcome = engine.run(center, agents, progress=history.append)
         s = np.array([outcome.s[name] for name in game.agents])
         if outcome.trained and not center.mechanism.moves:
             s = np.array([agent.site.trained / outcome.trained for agent in agents])

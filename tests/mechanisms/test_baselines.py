@@ -32,7 +32,7 @@ def test_the_second_phase_of_2p_is_fedavg_to_the_byte(table, seed, options) -> N
             if result.phase == "train":
                 seen[name].append((result.step, digest(center.w), dict(result.s), center.run.delivered_total.copy()))
 
-        engine.play(center, agents, progress=note)
+        engine.run(center, agents, progress=note)
     assert len(seen["fedavg"]) == 9
     assert seen["fedavg"] == seen["2p-upbred"]
 
@@ -59,15 +59,15 @@ def test_upbred_with_the_contribution_payment_feels_beta_and_pays_tranches(playe
     run = played(game, "upbred", rounds=60, gamma=1.0, beta="0.5", payment="contribution")
     assert run.outcome.s == {"agent-1": 5.0, "agent-2": 5.0}
     assert all(sum(result.payments.values()) == 0 for result in run.history)
-    assert run.outcome.promises.claims == ("equilibrium", "budget-balanced")
-    assert not engine.certificate(run.center, game).broken
+    assert run.outcome.promises.claims == ("equilibrium", "false-name-proof", "budget-balanced")
+    assert not run.center.conclude(game).certificate.broken
 
 
 def test_the_repaired_example_rests_where_agent_1_rides_free(played) -> None:
     run = played(repaired_example(), "upbred", rounds=3000, gamma=2.0, eta=1.0, report_values=False)
     assert run.outcome.w["w"] == pytest.approx([1.0, 2.0], abs=1e-3)
     assert list(run.outcome.s.values()) == pytest.approx([0.0, 5.0], abs=1e-3)
-    certificate = engine.certificate(run.center, repaired_example())
+    certificate = run.center.conclude(repaired_example()).certificate
     assert certificate.welfare.value == pytest.approx(1.8, abs=1e-3)
     assert certificate.optimal_welfare.value == pytest.approx(1.9)
 
@@ -113,7 +113,7 @@ def test_the_incentive_gap(played) -> None:
     welfare = {}
     for name in ("fedavg", "2p-upbred", "fedavg-strategic"):
         run = played(game, name, **common)
-        welfare[name] = engine.certificate(run.center, game).welfare.value
+        welfare[name] = run.center.conclude(game).certificate.welfare.value
     assert welfare["2p-upbred"] == welfare["fedavg"] == pytest.approx(1.9, abs=1e-3)
     assert welfare["fedavg-strategic"] == pytest.approx(1.8, abs=1e-3)
 

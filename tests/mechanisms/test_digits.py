@@ -41,7 +41,7 @@ def train(digits, mechanism, bad=(), *, note=None, flipped=False, **values):
             lies = Misreport(update=attack(bad[0], bad[1], seed=i))
         agents.append(Agent(name, SoftmaxSite(name, digits.x[part], y, 10, settings), s0=20.0, lies=lies))
     center = Center(settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], first_model(64, 10))
-    outcome = engine.play(center, agents, progress=note and (lambda result: note(center, result)))
+    outcome = engine.run(center, agents, progress=note and (lambda result: note(center, result)))
     honest = sum(outcome.valuations[f"agent-{i:02d}"] for i in range(BAD, N))
     return SimpleNamespace(outcome=outcome, honest=honest, accuracy=accuracy(outcome.w, *digits.test), center=center)
 

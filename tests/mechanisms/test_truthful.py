@@ -11,10 +11,11 @@ import pytest
 
 from fedincentive import engine, ledger, mechanisms
 from fedincentive.adversary import Attack, Misreport
-from fedincentive.agent import Away
+from fedincentive.agent import Away, GameOracle
 from fedincentive.errors import SettingError
 from fedincentive.game import random_data_value
-from fedincentive.mechanisms import GameOracle, Oracles, Settings, truthful
+from fedincentive.payments import Oracles, Truthful
+from fedincentive.settings import Settings
 
 TERMS = {"gamma": 0.5, "eta": 0.3, "loss_cap": 10_000.0}
 
@@ -56,7 +57,7 @@ def play_round_by_round(table, game, lies, **terms):
             s = [by_name[n].actual if by_name[n].lies.s else result.s[n] for n in game.agents]
             seen.append((center.w["w"], np.array(s)))
 
-    engine.play(center, agents, progress=note)
+    engine.run(center, agents, progress=note)
     center.history, center.seen = history, seen
     return center
 
@@ -126,7 +127,7 @@ def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(table, seed) -> 
             if result.phase == "value":
                 seen.append((center.w["w"], np.array([by_name[n].actual for n in game.agents])))
 
-        engine.play(center, agents, progress=note)
+        engine.run(center, agents, progress=note)
         center.history, center.seen = history, seen
         return total_utility(center, game, liar)
 
@@ -149,7 +150,7 @@ def test_each_misreport_alone_is_fined(table, played, lie, why) -> None:
     game = random_data_value(4, 3, 2)
     run = played(game, "t-upbred", lies={"agent-2": lie}, rounds=1, fine="50", **TERMS)
     honest = played(game, "t-upbred", rounds=1, fine="50", **TERMS)
-    assert run.center.run.failed == {"agent-2": why}
+    assert run.center.run.memory["truthful"]["failed"] == {"agent-2": why}
     fined = {name: honest.outcome.payments[name] - run.outcome.payments[name] for name in game.agents}
     assert fined["agent-2"] > 40 * 10**6
     assert max(abs(fined["agent-1"]), abs(fined["agent-3"])) < 10 * 10**6
@@ -166,7 +167,7 @@ def test_a_deviation_inside_the_tolerance_gains_at_most_epsilon(table) -> None:
         direction = rng.normal(size=2)
         step = 0.0099 * direction / np.linalg.norm(direction)
         run = play_round_by_round(table, game, {"agent-1": Misreport(update=moved_d(1.0, step))}, **terms)
-        assert run.run.failed == {}
+        assert run.run.memory["truthful"]["failed"] == {}
         gains.append(total_utility(run, game, "agent-1") - base)
     assert 0.0 < max(gains) <= epsilon
 
@@ -189,7 +190,7 @@ def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(pla
     for h in ("previous", "zero"):
         with ledger.open(tmp_path / f"{h}.db") as book:
             run = played(game, "t-upbred", rounds=12, h=h, ledger=book, **TERMS)
-            certificate = engine.certificate(run.center, game)
+            certificate = run.center.conclude(game).certificate
             assert book.balances("test")["treasury"] == run.outcome.treasury
         deficits[h] = certificate.deficit.value
         assert certificate.deficit.value == -run.outcome.treasury / 10**6
@@ -207,7 +208,7 @@ def test_the_certificate_counts_p_star_among_what_an_agent_has(played) -> None:
     assert min(paid) > 0
     for share, losers in ((0.5, []), (1.5, list(game.agents))):
         alone = dataclasses.replace(game, outside_option=unpaid + share * paid)
-        assert [loser.agent for loser in engine.certificate(run.center, alone).losers] == losers
+        assert [loser.agent for loser in run.center.conclude(alone).certificate.losers] == losers
 
 
 def test_clarke_takes_the_others_value_without_the_agent(played) -> None:
@@ -254,8 +255,8 @@ def test_without_oracles_the_fine_falls_back_and_nothing_is_claimed(oracles, phi
     oracle = GameOracle(random_data_value(0, 2, 1), lambda name: 0.0)
     known = {"both": Oracles(oracle, oracle), "values": Oracles(oracle), "none": Oracles()}[oracles]
     settings = Settings.read({"phi": phi})
-    assert truthful.effective_phi(settings, known) == effective
-    promises = mechanisms.get("t-upbred", settings).promises(effective)
+    assert Truthful.of(settings).effective(known) == effective
+    promises = mechanisms.get("t-upbred", settings).promises(known)
     assert ("truthful" in promises.claims) == (reason is None)
     assert "budget-balanced" in promises.disclaimed
     if reason:
@@ -278,14 +279,14 @@ def test_without_any_oracle_it_still_pays_on_what_was_reported(played) -> None:
 
 def test_truthful_is_never_printed_as_held(played) -> None:
     run = played(random_data_value(0, 3, 2), "t-upbred", rounds=3, **TERMS)
-    found = {f.claim: f.status for f in engine.certificate(run.center, random_data_value(0, 3, 2)).findings}
+    found = {f.claim: f.status for f in run.center.conclude(random_data_value(0, 3, 2)).certificate.findings}
     assert found["truthful"] == "not verifiable"
 
 
 def test_random_audits_divide_the_fine_and_charge_it_on_average(table, played) -> None:
     settings = Settings.read({"fine": "8", "audit": 0.25, "detection": 0.5})
-    assert truthful.fine(settings, 3) == 64 * 10**6
-    assert truthful.fine(Settings.read({"loss_cap": 5.0, "value_per_nat": 2.0}), 3) == 30 * 10**6
+    assert Truthful.of(settings).gamma(3) == 64 * 10**6
+    assert Truthful.of(Settings.read({"loss_cap": 5.0, "value_per_nat": 2.0})).gamma(3) == 30 * 10**6
     game = random_data_value(4, 3, 2)
     common = {"rounds": 80, "fine": "8", "lies": {"agent-2": "inflate-d"}, "report_values": False, **TERMS}
     always = played(game, "t-upbred", **common)

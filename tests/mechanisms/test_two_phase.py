@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedincentive import engine, ledger, payments
+from fedincentive import ledger, payments
 from fedincentive.agent import Away, Fixed, FreeRider
 from fedincentive.game import (
     DataValue,
@@ -54,7 +54,7 @@ def test_payments_sum_to_zero_every_round_and_to_the_papers_over_the_run(played,
         assert sum(result.payments.values()) == 0
         assert bool(result.payments) == (result.phase == "train")
     s_max = {name: payments.quantise(float(s)) for name, s in zip(game.agents, game.s_max, strict=True)}
-    assert run.outcome.payments == payments.contribution(beta, s_max, rotation=training[-1].round)
+    assert run.outcome.payments == payments.contribution.amounts(beta, s_max, rotation=training[-1].round)
     assert run.outcome.treasury == 0
 
 
@@ -66,7 +66,7 @@ def test_it_ends_at_s_max_with_regret_zero_while_the_payment_is_live(played, whi
     s = np.array([run.outcome.s[name] for name in game.agents])
     assert np.array_equal(s, game.s_max)
     assert max_regret(game, run.outcome.w["w"], s, float(beta)).value == 0.0
-    certificate = engine.certificate(run.center, game)
+    certificate = run.center.conclude(game).certificate
     held = {found.claim for found in certificate.findings if found.status == "held"}
     assert {"full-contribution", "budget-balanced", "equilibrium", "false-name-proof"} <= held
     assert not certificate.broken
@@ -120,7 +120,7 @@ def test_commitment_says_that_delivery_is_not_an_equilibrium(played) -> None:
     promises = run.outcome.promises
     assert "equilibrium" not in promises.claims
     assert "delivering less pays" in promises.disclaimed["equilibrium"]
-    certificate = engine.certificate(run.center, reluctant())
+    certificate = run.center.conclude(reluctant()).certificate
     assert certificate.regret.value > 0.0
     paying = [result for result in run.history if result.payments]
     assert [result.phase for result in paying] == ["contribute"]
@@ -130,7 +130,7 @@ def test_commitment_says_that_delivery_is_not_an_equilibrium(played) -> None:
 def test_every_settlement_of_a_fully_delivered_run_pays_the_same(played, settlement) -> None:
     run = played(random_data_value(3, 5), "2p-upbred", beta="7", gamma=9.0, rounds=ROUNDS, settlement=settlement)
     s_max = dict(run.center.run.s_max)
-    exact = payments.contribution(7, s_max)
+    exact = payments.contribution.amounts(7, s_max)
     assert all(abs(run.outcome.payments[name] - exact[name]) <= 1 for name in s_max)
     assert sum(run.outcome.payments.values()) == 0
 
@@ -155,10 +155,10 @@ def test_a_beta_too_small_names_who_is_short_and_is_not_settled(played, tmp_path
     with ledger.open(tmp_path / "l.db") as book:
         run = played(game, "2p-upbred", ledger=book, beta="0.25", gamma=20.0, tol=1e-5)
         assert [record.kind for record in book.entries()] == ["commitment"]
+        advice = run.center.conclude(game).advice
     assert run.outcome.status == "rested"
     assert run.outcome.short == ("b", "c")
     assert run.outcome.trained == 0 and not any(run.outcome.payments.values())
-    advice = engine.advice(run.center, game)
     assert "agents b, c are below s_max at beta = 0.25" in advice
     assert "beta_dom = 0.4" in advice and "beta_NE" in advice
 
@@ -175,7 +175,7 @@ def test_short_runs_can_be_trained_on_what_was_committed(played) -> None:
     assert run.outcome.status == "rested" and run.outcome.trained == 3
     assert run.outcome.delivered == pytest.approx(run.outcome.s)
     assert sum(run.outcome.payments.values()) == 0 and any(run.outcome.payments.values())
-    assert [found.claim for found in engine.certificate(run.center, reluctant()).broken] == ["full-contribution"]
+    assert [found.claim for found in run.center.conclude(reluctant()).certificate.broken] == ["full-contribution"]
 
 
 def test_an_agent_that_never_moves_is_named(played) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedincentive.plugins.fedml import wire
-from fedincentive.plugins.fedml.client import Client
-from fedincentive.plugins.fedml.server import Server
-from fedincentive.plugins.fedml.settings import HostSettings
 
 from fedincentive import engine, game, ledger, mechanisms
 from fedincentive.agent import Agent, ClosedFormSite
 from fedincentive.center import Center
 from fedincentive.messages import Broadcast, Enrol, Report
+from fedincentive.plugins.fedml import wire
+from fedincentive.plugins.fedml.client import Client
+from fedincentive.plugins.fedml.server import Server
+from fedincentive.plugins.fedml.settings import HostSettings
 
 GAME = game.repaired_example()
 HOST = HostSettings(heartbeat=0.2, round_timeout=300.0, server_timeout=60.0, join_timeout=300.0)
@@ -86,7 +86,7 @@ def test_loops_play_what_the_engine_plays(tmp_path: Path) -> None:
     outcome, seen = play(tmp_path)
     (tmp_path / "engine").mkdir()
     players = agents()
-    expected = engine.play(center(tmp_path / "engine", [agent.enrol() for agent in players]), players)
+    expected = engine.run(center(tmp_path / "engine", [agent.enrol() for agent in players]), players)
     assert (outcome.head, outcome.digest) == (expected.head, expected.digest)
     assert not any(result.absent for result in seen)
 

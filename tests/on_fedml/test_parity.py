@@ -45,7 +45,7 @@ def in_engine(mechanism: str, folder: Path) -> str:
     with ledger.open(folder / "engine.sqlite") as book:
         enrolled = [agent.enrol() for agent in agents]
         center = Center(settings, mechanisms.get(mechanism, settings), enrolled, {"w": played.w0}, book)
-        engine.play(center, agents)
+        engine.run(center, agents)
         return f"{book.head().count}:{book.head().hash}"
 
 

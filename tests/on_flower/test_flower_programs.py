@@ -55,7 +55,7 @@ def in_engine(mechanism: str, played: Any, incentive: dict[str, Any], rounds: in
         center = Center(
             settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], {"w": played.w0}, book
         )
-        engine.play(center, agents)
+        engine.run(center, agents)
         return f"{book.head().count}:{book.head().hash}"
 
 

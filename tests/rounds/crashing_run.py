@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 from fedincentive import engine, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.agent import Agent, ClosedFormSite, GameOracle
 from fedincentive.center import Center
 from fedincentive.game import random_data_value
 from fedincentive.ledger.sqlite import SQLiteLedger
+from fedincentive.payments import Oracles
 
 
 def play(directory: Path, terms: dict) -> dict:
@@ -26,14 +27,14 @@ def play(directory: Path, terms: dict) -> dict:
     lies = terms.get("lies", {})
     agents = [Agent(s.name, s, s0=float(game.s0[i]), lies=lies.get(s.name)) for i, s in enumerate(sites)]
     by_name = {agent.name: agent for agent in agents}
-    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
+    oracle = GameOracle(game, lambda name: by_name[name].actual)
     mechanism = mechanisms.get(settings.mechanism, settings)
-    oracles = mechanisms.Oracles(oracle, oracle)
+    oracles = Oracles(oracle, oracle)
     with ledger.open(directory / "ledger.db") as book:
         enrolled = [agent.enrol() for agent in agents]
         center = Center.open(settings, mechanism, enrolled, {"w": game.w0}, book, directory / "state", oracles=oracles)
         print("go", flush=True)
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         chain = [record.hash for record in book.entries()]
     manifest = json.loads((directory / "state" / "manifest.json").read_text())
     return {

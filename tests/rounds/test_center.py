@@ -376,7 +376,7 @@ class TestSignatures:
         mechanism = mechanisms.get("2p-upbred", settings)
         keys = {agent.name: agent.name.encode() for agent in agents}
         center = Center(settings, mechanism, [a.enrol() for a in agents], {"w": game.w0}, keys=keys)
-        assert engine.play(center, agents).basis == "attested" and not center.counts
+        assert engine.run(center, agents).basis == "attested" and not center.counts
 
 
 class TestAggregation:
@@ -460,4 +460,4 @@ def test_a_reported_s_is_paid_to_the_millionth(tmp_path) -> None:
         result = center.close()
         entry = list(book.entries())[-1]
     assert entry.inputs["delivered"] == {"a": 1_000_000, "b": 2_000_000, "c": 3_000_000}
-    assert result.payments == payments.contribution(2, entry.inputs["delivered"])
+    assert result.payments == payments.contribution.amounts(2, entry.inputs["delivered"])

@@ -43,13 +43,13 @@ def test_attacks_made_from_honest_updates_are_shown_them(played, name) -> None:
 def test_every_enrolled_agent_must_be_at_the_table(table) -> None:
     center, agents = table(repaired_example(), "fedavg")
     with pytest.raises(SettingError, match="'agent-2' is enrolled but is not among the agents that play"):
-        engine.play(center, agents[:1])
+        engine.run(center, agents[:1])
 
 
 def test_a_run_that_goes_on_is_not_certified(table) -> None:
     center, _ = table(repaired_example(), "fedavg")
-    with pytest.raises(SettingError, match="not over"):
-        engine.certificate(center, repaired_example())
+    with pytest.raises(RunError, match="not over"):
+        center.conclude(repaired_example())
 
 
 def test_many_agents_play_in_one_process() -> None:
@@ -58,6 +58,6 @@ def test_many_agents_play_in_one_process() -> None:
     agents = [Agent(site.name, site, s0=float(game.s0[i])) for i, site in enumerate(ClosedFormSite.of(game))]
     mechanism = mechanisms.get("2p-upbred", settings)
     center = Center(settings, mechanism, [agent.enrol() for agent in agents], {"w": game.w0})
-    outcome = engine.play(center, agents)
+    outcome = engine.run(center, agents)
     assert outcome.status == "complete" and outcome.s == outcome.s_max
     assert sum(outcome.payments.values()) == 0

@@ -104,21 +104,21 @@ def test_an_existing_run_needs_resume(tmp_path) -> None:
 def test_a_ledger_that_knows_the_run_needs_its_state(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book)
-        engine.play(center, agents)
+        engine.run(center, agents)
         with pytest.raises(RunError, match="The ledger has entries of run 'r', but its state is not here"):
             open_run(tmp_path / "elsewhere", book)
         other, agents = open_run(tmp_path / "elsewhere", book, run="s")
-        engine.play(other, agents)
+        engine.run(other, agents)
         assert len(list(book.entries("s"))) == len(list(book.entries("r")))
 
 
 def test_a_finished_run_is_only_read(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book)
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         again, agents = open_run(tmp_path / "state", book)
         assert again.done and again.outcome.to_json() == outcome.to_json()
-        assert engine.play(again, agents).digest == outcome.digest
+        assert engine.run(again, agents).digest == outcome.digest
         assert book.head().count == 4
 
 
@@ -202,7 +202,7 @@ def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
 def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book, seed=42)
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         heads = [(record.seq, record.hash) for record in book.entries()]
     manifest = json.loads((tmp_path / "state" / "manifest.json").read_text())
     assert manifest["seed"] == 42 and manifest["settings"]["beta"] == "1/2"
@@ -215,7 +215,7 @@ def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
 
 def test_a_databases_password_is_written_nowhere(tmp_path) -> None:
     center, agents = open_run(tmp_path, ledger="postgresql://center:hunter2@127.0.0.1/money")
-    engine.play(center, agents)
+    engine.run(center, agents)
     assert {path.name for path in tmp_path.iterdir()} >= {"state.json", "manifest.json", "agents.json"}
     assert all(b"hunter2" not in path.read_bytes() for path in tmp_path.iterdir())
 
@@ -243,6 +243,6 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
         assert center.run.trained == 1 and center.head == tranche.hash
         for agent in agents:
             agent.strategy = FreeRider()
-        outcome = engine.play(center, agents)
+        outcome = engine.run(center, agents)
         assert outcome.delivered == {"agent-1": pytest.approx(5 / 3), "agent-2": pytest.approx(5 / 3)}
         assert book.head().count == 4

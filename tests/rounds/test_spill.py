@@ -24,7 +24,7 @@ def quadratic():
 
 
 def finish(center, agents):
-    return engine.play(center, agents)
+    return engine.run(center, agents)
 
 
 def waiting(center):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ... import checks, ledger
-from ...game import certify
 from .. import data
 from ..federation import Federation, Layout, Played
 
@@ -114,31 +113,8 @@ def summary(played: Played, *, table: bool = True) -> dict[str, Any]:
             }
             for name in outcome.s
         }
-        found["certificate"] = certificate(played)
+        found["certificate"] = str(outcome.certificate)  # the center knows neither costs nor valuations, and says so
     return found
-
-
-def certificate(played: Played) -> str:
-    """The center's certificate of a run on real data: it knows neither costs nor valuations, and says so."""
-    outcome, promises = played.outcome, played.outcome.promises
-    return str(
-        certify(
-            None,
-            None,
-            list(outcome.s.values()),
-            beta=played.beta,
-            settlement=played.settings.settlement if played.beta else "none",
-            agents=list(outcome.s),
-            s_max=list(outcome.s_max.values()),
-            payments=dict(outcome.payments) if played.beta else None,
-            minor=played.settings.minor,
-            valuations=dict(outcome.valuations),
-            claims=promises.claims,
-            disclaimed=promises.disclaimed,
-            notes=promises.notes,
-            basis="attested" if outcome.basis == "attested" else "reported",
-        )
-    )
 
 
 def rounded(value: float, digits: int = 6) -> float:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import engine, mechanisms
+from ... import engine
 from ...adversary import Misreport, attack
-from ...agent import Agent, ClosedFormSite, FreeRider
-from ...center import Center
+from ...agent import FreeRider
 from ...game import random_quadratic
+from ...payments import MINOR
 from .. import figures
 from .base import Bench, Case, Record, Study, rounded, summary
 
@@ -161,24 +161,10 @@ class Misreporting(Study):
 def truthful_utility(seed: int, values: Mapping[str, Any], scale: float | None) -> float:
     """Agent 1's v - c + p* at the end of T-UPBReD on a random quadratic game of three agents."""
     game = random_quadratic(seed, 3, 2)
-    read = mechanisms.Settings.read(values)
-    liar = None if scale is None else Misreport(update=attack("scaled", scale))
-    agents = [
-        Agent(site.name, site, s0=float(game.s0[i]), lies=liar if i == 0 else None)
-        for i, site in enumerate(ClosedFormSite.of(game))
-    ]
-    by_name = {agent.name: agent for agent in agents}
-    oracle = mechanisms.GameOracle(game, lambda name: by_name[name].actual)
-    center = Center(
-        read,
-        mechanisms.get(read.mechanism, read),
-        [agent.enrol() for agent in agents],
-        {"w": game.w0},
-        oracles=mechanisms.Oracles(oracle, oracle),
-    )
-    outcome = engine.play(center, agents)
+    lies = {} if scale is None else {game.agents[0]: Misreport(update=attack("scaled", scale))}
+    outcome = engine.play(game, lies=lies, **values)
     s = np.array([outcome.s[name] for name in game.agents])
     value, cost = game.values(outcome.w["w"], s)[0], game.costs(s)[0]
-    utility = float(value - cost) + outcome.payments[game.agents[0]] / read.minor
+    utility = float(value - cost) + outcome.payments[game.agents[0]] / MINOR
     assert math.isfinite(utility)
     return utility

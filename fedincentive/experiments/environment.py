@@ -33,7 +33,7 @@ def commit() -> str | None:
             return None
         return done.stdout.strip()
 
-    if git("ls-files", "--error-unmatch", "manifest.py") is None:
+    if git("ls-files", "--error-unmatch", "environment.py") is None:
         return None
     head = git("rev-parse", "HEAD")
     return head if head is None or not git("status", "--porcelain", "--", str(here.parent)) else f"{head}+"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
-from ..game import Game
 from ..messages import Update
 
 
@@ -35,23 +32,3 @@ class Oracles:
 
     valuation: ValuationOracle | None = None
     update: UpdateOracle | None = None
-
-
-@dataclass(frozen=True)
-class GameOracle:
-    """Both oracles of a closed-form game. `actual(agent)` tells what the agent really contributes."""
-
-    game: Game
-    actual: Callable[[str], float]
-
-    def value(self, agent: str, w: Update, s: Mapping[str, float]) -> float:
-        return float(self.game.values(w["w"], self._vector(s))[self.game.agents.index(agent)])
-
-    def points(self, agent: str) -> float:
-        return self.actual(agent)
-
-    def update(self, agent: str, w: Update, s: Mapping[str, float], step: int) -> Update:
-        return {"w": self.game.gradient(self.game.agents.index(agent), w["w"], self._vector(s))}
-
-    def _vector(self, s: Mapping[str, float]) -> np.ndarray:
-        return np.array([s[agent] for agent in self.game.agents])

@@ -1,0 +1,257 @@
+"""What a payment is: one object that the center, auditors, agents, quotes, certificates and reports ask.
+
+    due(run, event) -> Entry | None        the center: what falls due when a round closes
+    replay(body, memory, minor)            an auditor: the amounts derived again
+    explain(entry, account, minor)         a statement: why this amount
+    floats(agents, s, t), slopes(agents, s)    agents, phase 1, quote and certificate: what is felt
+    terms(), promises(oracles), limits(agents, s_max)    what is agreed, claimed, and the most it can cost
+
+A payment is a frozen dataclass. Its fields are its terms: each is filled from the setting of the same name, or from
+`incentive.options.<payment>` where there is no such setting. A new one writes at least `due` and `amounts`; the rest
+has defaults for a payment that does not depend on anyone's choice of s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..checks import nearest
+from ..entry import BALANCED, Entry
+from ..errors import SettingError
+from ..messages import Update
+from ..run import Answer, Run
+from ..settings import Settings
+from .exact import Amounts
+from .oracles import Oracles
+
+Array = NDArray[np.float64]
+Game = Any  # a fedincentive.game.Game; games stand above payments
+Body = Mapping[str, Any]  # an entry's body: run, round, kind, rule, inputs, postings
+Memory = dict[str, Any]  # what a payment keeps from one of a run's entries to the next: plain JSON values
+Problem = tuple[str, str]  # a finding's name and message
+P = TypeVar("P", bound="Payment")
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a run promises, for the certificate to check: names from `fedincentive.game.CLAIMS`."""
+
+    claims: tuple[Any, ...] = ()
+    disclaimed: Mapping[str, str] = field(default_factory=dict)  # expressly not promised -> why
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def __add__(self, other: Promises) -> Promises:
+        """Both together; what one of them expressly does not promise, the two do not."""
+        disclaimed = {**self.disclaimed, **other.disclaimed}
+        claims = dict.fromkeys((*self.claims, *other.claims))
+        return Promises(
+            tuple(claim for claim in claims if claim not in disclaimed), disclaimed, {**self.notes, **other.notes}
+        )
+
+
+def _nobody(agent: str) -> Update:
+    raise LookupError(agent)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A round that was just closed, or the commitments that training starts from, as payments see it."""
+
+    phase: Literal["commit", "train", "value"]
+    w: Update = field(default_factory=dict)  # as broadcast in a training round, the new one in a value exchange
+    s: Mapping[str, float] = field(default_factory=dict)  # as broadcast
+    reports: Mapping[str, Answer] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    oracles: Oracles = field(default_factory=Oracles)
+    without: Callable[[str], Update] = _nobody  # the model that the others alone would have made
+
+
+@dataclass(frozen=True)
+class Payment:
+    """Base of all payments; see the module's text for what each method is asked by whom."""
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]  # of the entries it writes; no two payments of a run share one
+    rules: ClassVar[tuple[str, ...]]  # name/version of what those entries are derived by, all that ever were
+    symbol: ClassVar[str] = "p"
+    balanced: ClassVar[bool] = True  # its entries sum to 0 without the treasury
+    values: ClassVar[bool] = False  # agents value the new model after every training round
+    steers: ClassVar[bool] = True  # agents follow it when they choose s
+    concave: ClassVar[bool] = False  # p_i is known concave in s_i
+
+    # How it is made
+
+    @classmethod
+    def of(cls: type[P], settings: Settings) -> P:
+        """The payment of a run with these settings."""
+        own = {f.name: f for f in dataclasses.fields(cls) if not hasattr(settings, f.name)}
+        given = checks.mapping(f"incentive.options.{cls.name}", (settings.options or {}).get(cls.name, {}))
+        for key in given:
+            if key not in own:
+                raise SettingError(f"incentive.options.{cls.name} has no setting {key!r}.{nearest(str(key), own)}")
+        for key, option in own.items():
+            if key not in given and option.default is dataclasses.MISSING:
+                raise SettingError(f"incentive.options.{cls.name}.{key} is required.")
+        shared = {f.name: getattr(settings, f.name) for f in dataclasses.fields(cls) if f.name not in own}
+        exact = {key: _parsed(f"incentive.options.{cls.name}.{key}", own[key], value) for key, value in given.items()}
+        return cls(**shared, **exact)
+
+    def terms(self) -> dict[str, Any]:
+        """All it depends on, as plain JSON values; `read` makes the same payment of them."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def read(cls: type[P], terms: Mapping[str, Any]) -> P:
+        return cls(**{f.name: _parsed(f.name, f, terms[f.name]) for f in dataclasses.fields(cls)})
+
+    # The center
+
+    def check(self, n: int, oracles: Oracles) -> None:
+        """Refuse to be played with this many agents, or without what has to be known."""
+        if n < 2:
+            raise SettingError(
+                f"incentive.payment is {self.name!r} with {n} agent: a payment compares an agent with the others. "
+                "Enrol at least 2 agents or set payment: none."
+            )
+
+    def due(self, run: Run, event: Event) -> Entry | None:
+        """The entry that this event brings, made by `entry`; None where nothing falls due."""
+        raise NotImplementedError
+
+    def entry(self, run: Run, inputs: Mapping[str, Any], *, kind: str | None = None, rule: str | None = None) -> Entry:
+        """The entry with these inputs, its amounts by the formula; `kind` and `rule` are the first ones by default."""
+        body = {
+            "run": run.settings.run,
+            "round": run.round,
+            "kind": kind or self.kinds[0],
+            "rule": rule or self.rules[0],
+            "inputs": inputs,
+        }
+        memory = self.memory(run)
+        amounts = self.amounts(body, memory, run.settings.minor)
+        self.remember({**body, "postings": amounts}, memory)
+        return Entry(**body, postings=amounts, claims=(BALANCED,) if self.balanced else ())
+
+    def memory(self, run: Run) -> Memory:
+        """This payment's own part of the run's state."""
+        return run.memory.setdefault(self.name, {})
+
+    # Auditors
+
+    @classmethod
+    def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
+        """The formula: what an entry with these inputs posts, in exact integers, given the run's entries before it."""
+        raise NotImplementedError
+
+    @classmethod
+    def remember(cls, body: Body, memory: Memory) -> None:
+        """Take an entry into the memory that the next one's amounts may depend on."""
+        paid = memory.setdefault("paid", {})
+        for account, amount in body["postings"].items():
+            paid[account] = paid.get(account, 0) + amount
+
+    @classmethod
+    def replay(cls, body: Body, memory: Memory, minor: int) -> Iterator[Problem | Amounts]:
+        """An entry derived again: the amounts it should have, and everything else that is wrong with it."""
+        try:
+            yield cls.amounts(body, memory, minor)
+        finally:
+            cls.remember(body, memory)
+
+    @classmethod
+    def explain(cls, entry: Entry, account: str, minor: int) -> str:
+        """The rule with this account's numbers in it, so that a person can follow the amount."""
+        return entry.rule
+
+    # What agents feel, in floats: for phase 1, strategies, quotes and certificates
+
+    @property
+    def live(self) -> bool:
+        """Whether an agent that delivers less than it committed is paid less."""
+        return True
+
+    @property
+    def price(self) -> Fraction:
+        """What a further point earns, where that is the same for everyone, everywhere; else 0."""
+        return Fraction(0)
+
+    def floats(self, agents: Sequence[str], s: Array, t: Array | None = None) -> Array:
+        """p_i over the whole run where everyone gives s; with `t`, where agent i alone gives t_i instead."""
+        return np.zeros(len(s))
+
+    def slopes(self, agents: Sequence[str], s: Array) -> Array:
+        """d p_i / d s_i."""
+        return np.zeros(len(s))
+
+    def deviations(self, game: Game, w: Array, s: Array, t: Array) -> Array:
+        """What a move of agent i alone to t_i makes of its payment at this w, up to a constant."""
+        return self.floats(game.agents, s, t)
+
+    def expected(self, game: Game, w: Array, s: Array) -> Array | None:
+        """What each agent gets over a run from w0 to w in which everyone gives s; None where that is not known."""
+        return self.floats(game.agents, s)
+
+    # What is said of it
+
+    def summary(self) -> str:
+        """Its price and when it is paid, in a few words."""
+        return ", ".join(f"{key} = {value}" for key, value in self.terms().items()) or self.name
+
+    def promises(self, oracles: Oracles) -> Promises:
+        """What paying it adds to a mechanism's promises and takes from them, with what the center can check."""
+        return Promises()
+
+    def limits(self, agents: Sequence[str], s_max: Array) -> Array | None:
+        """The most it can cost each agent in a run, in units of money; None where there is no limit."""
+        return None
+
+    def notes(self, n: int) -> tuple[str, ...]:
+        """What an agent should know before it signs, with n agents."""
+        return ()
+
+    def repriced(self: P, price: Fraction) -> P:
+        """The same payment at another price, where it has one."""
+        return self
+
+    def splitting(self, agents: Sequence[str], s: Array) -> Array | None:
+        """What each agent loses by splitting into two names; None where that is not known."""
+        return None
+
+    def merging(self, agents: Sequence[str], s: Array) -> tuple[float, str, str] | None:
+        """The most that two agents gain by merging, and who they are; None where that is not known."""
+        return None
+
+    def metrics(self, run: Run, d: Update) -> dict[str, float]:
+        """Numbers to log after a training round whose aggregated update was d."""
+        return {}
+
+    def caution(self, run: Run) -> str:
+        """Said before the first round where something is known to go wrong; not an error."""
+        return ""
+
+    def advice(self, run: Run, ne: float | None = None, dom: float | None = None) -> str:
+        """What to change where phase 1 ended early; `ne` and `dom` are beta_NE and beta_dom of a known game."""
+        return ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, Fraction) else value
+
+
+def _parsed(name: str, option: dataclasses.Field[Any], value: Any) -> Any:
+    if "Fraction" not in str(option.type) or value is None:
+        return value
+    exact = checks.exact()
+    if isinstance(value, Mapping):
+        return {key: exact(f"{name}.{key}", item) for key, item in value.items()}
+    return exact(name, value)
