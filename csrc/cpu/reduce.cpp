@@ -15,7 +15,7 @@
 
 namespace fedincentive {
 
-int64_t scratch_bytes(int64_t wires) {  // see Scratch in kernels.inl
+int64_t scratch_bytes(int64_t wires) {  // see Scratch in scratch.inl
   const int64_t rows = 7 + std::max<int64_t>(wires, 2 * kMaxStreamed);
   return (kGroup + 2) * kSpan * 8 + kSpan * 2 + rows * kTileBytes;
 }

@@ -1,0 +1,96 @@
+// What becomes of the values that are not trimmed: they are added up, or only their bounds are found. Included by
+// kernels.inl inside its namespace.
+
+// Widening to float64 costs more than comparing, so four values are added in their own precision first: two roundings
+// per value, however many clients there are. (An overflow there is not finite and is examined.)
+template <class V>
+FEDINCENTIVE_INLINE V sum_of_four(V a, V b, V c, V d) {
+  return (a + b) + (c + d);
+}
+
+template <class V>
+FEDINCENTIVE_INLINE Doubles add_values(Doubles total, const V* values, int count, int part) {
+  int i = 0;
+  for (; i + 4 <= count; i += 4)
+    total += widen_part(sum_of_four(values[i], values[i + 1], values[i + 2], values[i + 3]), part);
+  if (i + 2 <= count) {
+    total += widen_part(values[i] + values[i + 1], part);
+    i += 2;
+  }
+  if (i < count) total += widen_part(values[i], part);
+  return total;
+}
+
+// Running sums stay in registers while all kept wires pass by.
+template <class E>
+void add_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t count, double* sums) {
+  using Vector = typename E::Vector;
+  constexpr int parts = E::parts, unroll = 4;
+  for (int t = 0; t < kTile<E>; t += unroll * kLanes<E>) {
+    Doubles totals[unroll * parts];
+    for (int v = 0; v < unroll * parts; ++v) totals[v] = load<Doubles>(sums + t + v * (kVector / 8));
+    for (uint32_t w = 0; w < count; w += 4) {
+      const int number = count - w < 4 ? static_cast<int>(count - w) : 4;
+      const typename E::Lane* from[4];
+      for (int i = 0; i < number; ++i) from[i] = wires + kept[w + i] * kTile<E> + t;
+      for (int v = 0; v < unroll; ++v) {
+        Vector values[4];
+        for (int i = 0; i < number; ++i) values[i] = load<Vector>(from[i] + v * kLanes<E>);
+        for (int part = 0; part < parts; ++part)
+          totals[v * parts + part] = add_values(totals[v * parts + part], values, number, part);
+      }
+    }
+    for (int v = 0; v < unroll * parts; ++v) store(sums + t + v * (kVector / 8), totals[v]);
+  }
+}
+
+// The smallest and the largest kept value of every coordinate.
+template <class E>
+void bound_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t count, typename E::Lane* low,
+                typename E::Lane* high) {
+  using Vector = typename E::Vector;
+  for (uint32_t w = 0; w < count; ++w) {
+    const typename E::Lane* from = wires + kept[w] * kTile<E>;
+    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+      const Vector value = load<Vector>(from + t);
+      store(low + t, smaller(value, load<Vector>(low + t)));
+      store(high + t, larger(load<Vector>(high + t), value));
+    }
+  }
+}
+
+// What a plan does with kept values: it adds them up, or only finds their bounds (for weighted.inl).
+struct AddKept {
+  double* sums;
+  template <class E, class V>
+  void take(int t, const V* values, int count) const {
+    constexpr int parts = E::parts;
+    for (int part = 0; part < parts; ++part) {
+      double* to = sums + t + part * (kVector / 8);
+      store(to, add_values(load<Doubles>(to), values, count, part));
+    }
+  }
+  template <class E>
+  void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
+    add_kept<E>(wires, kept, count, sums);
+  }
+};
+
+template <class Lane>
+struct BoundKept {
+  Lane *low, *high;
+  template <class E, class V>
+  void take(int t, const V* values, int count) const {
+    V bottom = load<V>(low + t), top = load<V>(high + t);
+    for (int i = 0; i < count; ++i) {
+      bottom = smaller(values[i], bottom);
+      top = larger(values[i], top);
+    }
+    store(low + t, bottom);
+    store(high + t, top);
+  }
+  template <class E>
+  void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
+    bound_kept<E>(wires, kept, count, low, high);
+  }
+};
