@@ -63,12 +63,12 @@ lint: .venv/tools/.ready .venv/core/.installed  ## ruff, mypy on the public API,
 	.venv/tools/bin/ruff check .
 	.venv/tools/bin/ruff format --check .
 	.venv/tools/bin/mypy --python-executable .venv/core/bin/python fedincentive
-	find csrc \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format --dry-run --Werror
+	find csrc benchmarks \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format --dry-run --Werror
 
 format: .venv/tools/.ready  ## rewrite the sources in the house format
 	.venv/tools/bin/ruff check --fix .
 	.venv/tools/bin/ruff format .
-	find csrc \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format -i
+	find csrc benchmarks \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inl' \) | xargs .venv/tools/bin/clang-format -i
 
 system-deps:  ## compiler, MPI, PostgreSQL and a browser from Debian (root only)
 	@packages="g++ python3-dev binutils openmpi-bin libopenmpi-dev postgresql chromium qemu-user"

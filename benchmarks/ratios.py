@@ -18,24 +18,13 @@ from typing import Any
 
 import numpy as np
 from aggregation_peers import fedml_aggregator, installed, key_by_key
+from yardstick import address, plain_mean
 
 from fedincentive.aggregation import median, native, trimmed_mean, weighted_mean
 
 CLIENTS = (4, 10, 20, 32, 64, 100, 128, 256, 512, 1024)
 BARS = {32: (1.5, 1.15), 64: (2.0, 1.5), 128: (4.0, 2.0), 1024: (12.0, 4.0)}  # required, goal
 LARGEST_MODEL = 120_255_086
-
-
-def address(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def plain_mean(rows: list[np.ndarray]) -> np.ndarray:
-    """The yardstick."""
-    out = np.empty(rows[0].size, np.float32)
-    addresses = np.array([address(row) for row in rows], dtype=np.uint64)
-    native.load().plain_mean(addresses, out.size, address(out), native.thread_count(), native.isa())
-    return out
 
 
 def take_turns(candidates: dict[str, Callable[[], Any]], repeats: int) -> dict[str, np.ndarray]:

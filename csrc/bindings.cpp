@@ -122,18 +122,6 @@ std::vector<double> distances(const py::buffer& addresses, const py::buffer& siz
   return squared_distances(clouds, to_last, threads, kernels);
 }
 
-void plain_mean(const py::buffer& addresses, int64_t size, int64_t output, int64_t threads, const std::string& isa) {
-  const py::buffer_info info = addresses.request();
-  const auto* pointers = reinterpret_cast<const void* const*>(integers(info));
-  const Kernels& kernels = kernels_of(isa);
-  const py::gil_scoped_release release;
-  const int64_t length = std::max<int64_t>(1, (int64_t{1} << 20) / std::max<int64_t>(info.size, 1) / 4096) * 4096;
-  run_parallel((size + length - 1) / length, threads, [&](int64_t, int64_t item) {
-    kernels.plain_mean(pointers, info.size, item * length, std::min(size, (item + 1) * length),
-                       reinterpret_cast<float*>(output));
-  });
-}
-
 bool all_finite(int64_t address, int64_t count, int dtype, int64_t threads, const std::string& isa) {
   const Kernels& kernels = kernels_of(isa);
   const py::gil_scoped_release release;
@@ -242,5 +230,4 @@ PYBIND11_MODULE(_native, module) {
   module.def("compiled_isas", &compiled_isas);
   module.def("supported_isas", &supported_isas);
   module.def("plan", &plan, "The selection network for n clients and k trimmed per side, for tests and curiosity.");
-  module.def("plain_mean", &plain_mean, "The benchmarks' yardstick: float32 mean with register accumulators.");
 }

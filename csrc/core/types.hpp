@@ -85,8 +85,6 @@ struct Kernels {
   // out[j] = sum over t of (one[t] - others[j * stride + t])^2 for j < count, in one fixed order of additions
   void (*squared_distances)(const double* one, const double* others, int64_t stride, int64_t count, int64_t length,
                             double* out);
-  // float32 mean with float32 accumulators in registers: the yardstick of the benchmarks
-  void (*plain_mean)(const void* const* pointers, int64_t clients, int64_t begin, int64_t end, float* out);
   // sum of everything read: how fast memory can be read at all
   bool (*all_finite)(Dtype dtype, const void* from, int64_t count);
 };

@@ -58,44 +58,10 @@ void reduce(const TileJob& job, int64_t begin, int64_t end) {
   }
 }
 
-// The benchmarks' yardstick: long runs of a few clients at a time, asked for in advance, added up in registers.
-template <int Group>
-void add_plain(const void* const* pointers, int64_t clients, int64_t at, int64_t count, float* sums) {
-  constexpr int lanes = kVector / 4, vectors = 4, line = 16;
-  for (; clients >= Group; clients -= Group, pointers += Group) {
-    const auto* from = reinterpret_cast<const float* const*>(pointers);
-    int64_t t = 0;
-    for (; t + vectors * lanes <= count; t += vectors * lanes) {
-      for (int ahead = 0; ahead < vectors * lanes; ahead += line) read_ahead<kFar>(from, Group, at + t + ahead);
-      Floats totals[vectors];
-      for (int v = 0; v < vectors; ++v) totals[v] = load<Floats>(sums + t + v * lanes);
-      for (int c = 0; c < Group; ++c)
-        for (int v = 0; v < vectors; ++v) totals[v] += load<Floats>(from[c] + at + t + v * lanes);
-      for (int v = 0; v < vectors; ++v) store(sums + t + v * lanes, totals[v]);
-    }
-    for (; t < count; ++t)
-      for (int c = 0; c < Group; ++c) sums[t] += from[c][at + t];
-  }
-  if constexpr (Group > 1) add_plain<Group / 2>(pointers, clients, at, count, sums);
-}
-
-void plain_mean(const void* const* pointers, int64_t clients, int64_t begin, int64_t end, float* out) {
-  constexpr int span = 4096;
-  const float scale = 1.0f / static_cast<float>(clients);
-  alignas(64) float sums[span];
-  for (int64_t at = begin; at < end; at += span) {
-    const int64_t count = end - at < span ? end - at : span;
-    std::memset(sums, 0, sizeof sums);
-    add_plain<8>(pointers, clients, at, count, sums);
-    for (int64_t t = 0; t < count; ++t) out[at + t] = sums[t] * scale;
-  }
-}
-
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FEDINCENTIVE_ISA_NAME, reduce<Singles>, reduce<Wides>, widen,
-                         squared_distances,     plain_mean,      all_finite};
+const Kernels kernels = {FEDINCENTIVE_ISA_NAME, reduce<Singles>, reduce<Wides>, widen, squared_distances, all_finite};
 
 }  // namespace FEDINCENTIVE_ISA
 }  // namespace fedincentive
