@@ -1,5 +1,5 @@
-// What a reduction is asked for and what it answers. Plain data: no Python, no torch, no templates of the standard
-// library, because translation units built for different instruction sets share it.
+// The data that reductions work on, their plans, and the table of kernels. Plain data: no Python, no torch, no
+// templates of the standard library, because translation units built for different instruction sets share it.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ struct Layout {
 struct Segment {
   const void* const* pointers;
   const Layout* const* layouts;  // null when all clients are contiguous
-  int64_t size;
-  void* out;
+  int64_t size;                  // values of each client
+  void* out;                     // as many results, contiguous
 };
 
-// One step of a plan (see plan.hpp):
-//   load      clients begin.. (count of them) sorted into the wires from `wire` on
-//   compare   pairs[begin..], one exchange each
-//   displace  wires_of[begin..] hold `count` wires of a sorted list and `count` of another, of which the first keeps
-//   the
-//             smallest (`wire` 0) or largest (1), in order, and the others are added to the sum
-//   keep      wires_of[begin..] are added to the sum
+// One step of a plan (see plan.hpp). Values that are kept are those that are not trimmed.
+//
+// load: `count` clients from `begin` on are sorted into the wires from `wire` on.
+// compare: `count` pairs from pairs[begin] on are exchanged, one after the other.
+// displace: wires_of[begin] and following name `count` wires of a sorted list, then `count` of another. The smallest
+// (`wire` is 0) or largest (1) `count` values of both go to the first list, in order; the other values are kept.
+// keep: the values of `count` wires, named by wires_of[begin] and following, are kept.
 enum class StepKind : uint32_t { load, compare, displace, keep };
 struct Step {
   StepKind kind;
@@ -44,52 +44,56 @@ struct Step {
   uint32_t wire;
 };
 struct Pair {
-  uint32_t low, high;  // the smaller value goes to `low`
+  uint32_t low, high;  // wires: the smaller value goes to `low`
 };
 struct PlanView {
   const Step* steps;
-  const Pair* pairs;
-  const uint32_t* wires_of;
+  const Pair* pairs;         // of compare steps
+  const uint32_t* wires_of;  // of displace and keep steps
   int64_t step_count;
-  int64_t wires;
+  int64_t wires;  // how many there are
 };
 
-// Everything a tile kernel needs. `examine` decides a coordinate whose plain result is not finite.
+// Everything a tile kernel needs. `examine` gives the result of a coordinate for which the kernel's is not finite.
 struct TileJob {
   Dtype dtype;
   Segment segment;
-  PlanView plan;
+  PlanView plan;  // empty where nothing is trimmed
   int64_t clients;
-  int64_t trim;
-  const double* weights;  // null: all 1
-  double divisor;         // 0: the total weight of the kept clients
-  bool wide_output;       // write float64 whatever the inputs are
-  unsigned char* scratch;
+  int64_t trim;            // values trimmed on each side
+  const double* weights;   // null: all 1
+  double divisor;          // 0: the total weight of the kept clients
+  bool wide_output;        // write float64 whatever the inputs are
+  unsigned char* scratch;  // scratch_bytes(plan.wires) bytes, aligned to 64
   double (*examine)(void* context, const TileJob& job, int64_t coordinate);
   void* context;
 };
 
-// Bytes of scratch a tile kernel may use for a plan with this many wires.
-constexpr int kTileBytes = 512;  // of each client at a time, where values are sorted
-constexpr int kSpan = 2048;      // values of a client read at a time where nothing is sorted
-constexpr int kGroup = 8;        // clients added up at a time there
+// How much is read at a time.
+constexpr int kTileBytes = 512;  // bytes of each client, widened if they are halves, where values are sorted
+constexpr int kSpan = 2048;      // values of each client where nothing is sorted
+constexpr int kGroup = 8;        // clients that are added up together there
 
+// Bytes of scratch memory that a tile kernel needs for a plan with this many wires.
 int64_t scratch_bytes(int64_t wires);
 
 // The kernels of one instruction set.
 struct Kernels {
   const char* name;
+  // the results of coordinates begin to end (excluded) of the job's segment
   void (*reduce_singles)(const TileJob& job, int64_t begin, int64_t end);  // float32, float16, bfloat16
   void (*reduce_wides)(const TileJob& job, int64_t begin, int64_t end);    // float64
+  // `count` values to float64
   void (*widen)(Dtype dtype, const void* from, double* to, int64_t count);
-  // out[j] = sum over t of (one[t] - others[j * stride + t])^2 for j < count, in one fixed order of additions
+  // out[j] = sum over t < length of (one[t] - others[j * stride + t])^2 for j < count, in one fixed order of additions;
+  // length is a multiple of 8
   void (*squared_distances)(const double* one, const double* others, int64_t stride, int64_t count, int64_t length,
                             double* out);
-  // sum of everything read: how fast memory can be read at all
+  // whether none of `count` values is NaN or infinite
   bool (*all_finite)(Dtype dtype, const void* from, int64_t count);
 };
 
-// Copies `count` values from flat position `begin` of a strided array of items of `item` bytes.
+// Copies `count` values from position `begin` on of a strided array, counted in C order; `item` is a value's bytes.
 void gather(const void* base, const Layout& layout, int64_t item, int64_t begin, int64_t count, void* to);
 
 }  // namespace fedincentive
