@@ -1,6 +1,7 @@
 // The tile kernels, compiled once per instruction set. Before including this file a unit defines FEDINCENTIVE_ISA (its
-// namespace) and FEDINCENTIVE_VECTOR_BYTES. Nothing here may use inline functions or templates with external linkage:
-// the linker would keep one copy, perhaps the one the running CPU cannot execute.
+// namespace), FEDINCENTIVE_ISA_NAME and FEDINCENTIVE_VECTOR_BYTES. Neither this file nor those it includes may use
+// inline functions or templates with external linkage: the linker would keep one copy, perhaps the one the running CPU
+// cannot execute.
 //
 // Lanes are coordinates. A tile is kTileBytes of every client; a wire is one row of a tile in scratch memory.
 #include <cstdint>
