@@ -6,12 +6,13 @@ from .clipping import centered_clipping, norm_clipping
 from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
 from .distance_based import geometric_median, krum, multi_krum
 from .finite import all_finite
-from .rules import rule
+from .rules import Rule, names, rule, rules
 from .stored import StoredUpdate
 from .tiles import StoredUpdates
 from .writing import store
 
 __all__ = [
+    "Rule",
     "StoredUpdate",
     "StoredUpdates",
     "all_finite",
@@ -20,8 +21,10 @@ __all__ = [
     "krum",
     "median",
     "multi_krum",
+    "names",
     "norm_clipping",
     "rule",
+    "rules",
     "store",
     "trim_count",
     "trimmed_mean",

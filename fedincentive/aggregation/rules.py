@@ -1,36 +1,223 @@
-"""Aggregation rules by the names used in configurations."""
+"""Robust rules by the names used in configurations, and all that is known about each in one object.
+
+Runs, FedML's defenses, Flower's strategies and the command line take what they list and call from here. A new rule of
+ours is a function and a line in OURS; another package offers its own as a Rule in its pyproject.toml:
+
+    [project.entry-points."fedincentive.rules"]
+    my-rule = "my_package:MY_RULE"
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from ..errors import SettingError
+from ..registry import Registry
+from ..settings import Settings
 from .clipping import centered_clipping, norm_clipping
-from .coordinatewise import median, trimmed_mean, weighted_mean
-from .distance_based import geometric_median, krum, multi_krum
+from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
+from .distance_based import geometric_median, krum, krum_selection, multi_krum
+from .tiles import StoredUpdates
 
-RULES: dict[str, Callable[..., Any]] = {
-    "mean": weighted_mean,
-    "trimmed-mean": trimmed_mean,
-    "median": median,
-    "krum": krum,
-    "multi-krum": multi_krum,
-    "geometric-median": geometric_median,
-    "centered-clipping": centered_clipping,
-    "norm-clipping": norm_clipping,
-}
+# Exactly one of each row must be given where a rule takes any of it: how many clients to withstand (per side, in all,
+# or as a part of them), the longest update, the point to clip around.
+NEEDED = (("trim", "f", "alpha"), ("clip",), ("center",))
 
 
-def rule(name: str) -> Callable[..., Any]:
+def named(*same: str, **other: str) -> dict[str, str]:
+    """From common options to a function's own: those of the same name, and those it calls otherwise."""
+    return {**{name: name for name in same}, **other}
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A rule over updates: arrays, or mappings of them as in every run. It is called like its function.
+
+    `options` says which common options the function takes, and what it calls them: weights (one per client), trim (a
+    count per side), alpha (a part of the clients), f (how many may lie), m (how many to average), normalize, clip (the
+    longest update), center (the last aggregate, or the model a round started from), nan_policy, threads. A rule that
+    takes f is given trim_count(alpha, n) where only alpha is known.
+
+    >>> import numpy as np
+    >>> def middle(updates, clip):
+    ...     low, high = np.min(updates, axis=0), np.max(updates, axis=0)
+    ...     return np.clip((low + high) / 2, -clip, clip)
+    >>> rule = Rule("middle", middle, options=named("clip"), conventions="Half of smallest plus largest.")
+    >>> rule.use([np.float64([1, 50]), np.float64([3, 60])], clip=10, alpha=0.1)
+    array([ 2., 10.])
+    """
+
+    name: str
+    call: Callable[..., Any]
+    options: Mapping[str, str] = field(default_factory=dict)
+    least: Callable[[int, int], int] = lambda n, f: 1  # updates it needs when n answer and f should be withstood
+    works_on_files: bool = False  # reads updates piece by piece, and writes a new one: never a client's own arrays
+    robust: bool = True  # then FedML and Flower do not weigh by the example counts that clients say themselves
+    on_models: bool = True  # else only for changes of a model, and not for hosts whose clients send whole ones
+    selects: Callable[..., list[int]] | None = None  # the clients it averages, for hosts that average in their own way
+    defense: str = ""  # FedML's defense_type, where it is not the name with underscores
+    conventions: str = ""  # a sentence or two
+
+    def __call__(self, updates: Any, *args: Any, **options: Any) -> Any:
+        """The function itself, with its own options."""
+        return self.call(updates, *args, **options)
+
+    def use(self, updates: Sequence[Any] | StoredUpdates, **common: Any) -> Any:
+        """The rule with those of the common options it takes; None is one that is not given.
+
+        >>> import numpy as np
+        >>> rule("multi-krum").use([np.float64([v]) for v in (1.0, 1.5, 2.0, 2.5, 50.0)], alpha=0.2, clip=3.0)
+        array([1.75])
+        """
+        if isinstance(updates, StoredUpdates) and not self.works_on_files:
+            return updates.whole(lambda held: self.use(held, **common))
+        return self.call(updates, **self.arguments(len(updates), common))
+
+    def in_run(self, updates: Sequence[Any], settings: Settings, weights: Sequence[float] | None, last: Any) -> Any:
+        """The rule with the settings of a run; `last` is what it gave in the round before."""
+        s = settings
+        return self.use(updates, alpha=s.alpha, normalize=s.normalize, clip=s.clip, weights=weights, center=last)
+
+    def arguments(self, n: int, common: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function gets, by its own names, with n updates."""
+        given = {option: value for option, value in common.items() if value is not None}
+        if "alpha" in given and "alpha" not in self.options:
+            given.setdefault("f", trim_count(given["alpha"], n))
+        return {self.options[option]: value for option, value in given.items() if option in self.options}
+
+    @property
+    def takes(self) -> list[str]:
+        """The common options that have an effect."""
+        return [*self.options, *(["alpha"] if "f" in self.options and "alpha" not in self.options else [])]
+
+    @property
+    def needs(self) -> list[list[str]]:
+        """Groups of options; exactly one of each must be given.
+
+        >>> rule("krum").needs, rule("median").needs
+        ([['f', 'alpha']], [])
+        """
+        groups = [[option for option in group if option in self.takes] for group in NEEDED]
+        return [group for group in groups if group]
+
+    def check(self, given: Collection[str], spelt: Callable[[str], str] = str) -> None:
+        """Refuse options that are missing or would have no effect; `spelt` says how the user writes an option."""
+        this = spelt("rule")
+        for option in given:
+            if option not in self.takes:
+                others = [other.name for other in rules() if option in other.takes]
+                where = f"it may belong to {this} {', '.join(others)}" if others else "no rule takes it"
+                raise SettingError(f"{spelt(option)} does not go with {this} {self.name}: {where}.")
+        for group in self.needs:
+            if len({*group} & {*given}) != 1:
+                either = "either " if len(group) > 1 else ""
+                raise SettingError(f"{this} {self.name} needs {either}{' or '.join(map(spelt, group))}.")
+
+
+OURS = (
+    Rule(
+        "mean",
+        weighted_mean,
+        named("weights", "nan_policy", "threads"),
+        works_on_files=True,
+        robust=False,
+        defense="weighted_mean",
+        conventions="The weighted mean, FedAvg's own; one client that lies can move it anywhere.",
+    ),
+    Rule(
+        "trimmed-mean",
+        trimmed_mean,
+        named("trim", "alpha", "weights", "normalize", "nan_policy", "threads"),
+        least=lambda n, f: max(3, 2 * f + 1),
+        works_on_files=True,
+        defense="coordinate_trimmed_mean",
+        conventions="Per coordinate without the k smallest and k largest values, k the smallest with k/n >= alpha; "
+        "2k < n. The trim is by count, also with weights.",
+    ),
+    Rule(
+        "median",
+        median,
+        named("nan_policy", "threads"),
+        works_on_files=True,
+        defense="coordinate_median",
+        conventions="Per coordinate the middle value, or the mean of the two middle ones.",
+    ),
+    Rule(
+        "krum",
+        krum,
+        named("f", "threads"),
+        least=lambda n, f: 2 * f + 3,
+        selects=partial(krum_selection, m=1),
+        defense="robust_krum",  # FedML has a krum
+        conventions="The update with the smallest sum of squared distances to its n - f - 2 nearest others; "
+        "n >= 2f + 3.",
+    ),
+    Rule(
+        "multi-krum",
+        multi_krum,
+        named("f", "m", "threads"),
+        least=lambda n, f: 2 * f + 3,
+        selects=krum_selection,
+        conventions="The mean of the m updates with the smallest Krum scores, n - f when m is not given; n >= 2f + 3.",
+    ),
+    Rule(
+        "geometric-median",
+        geometric_median,
+        named("weights", "threads"),
+        conventions="The point with the smallest weighted sum of distances to the updates.",
+    ),
+    Rule(
+        "centered-clipping",
+        centered_clipping,
+        named("center", "threads", clip="radius"),
+        conventions="The center plus the mean of the differences from it, none longer than the clip.",
+    ),
+    Rule(
+        "norm-clipping",
+        norm_clipping,
+        named("weights", "threads", clip="max_norm"),
+        on_models=False,
+        conventions="The weighted mean of the updates, none longer than the clip.",
+    ),
+)
+
+
+def nearest_of_all(word: str, known: Sequence[str]) -> str:
+    return f"; did you mean {get_close_matches(word, known, n=1, cutoff=0.0)[0]!r}? Known: {', '.join(known)}."
+
+
+REGISTRY = Registry("fedincentive.rules", {ours.name: ours for ours in OURS}, "aggregation rule", nearest_of_all)
+
+
+def names() -> list[str]:
+    """Every name `rule` knows, ours first."""
+    return REGISTRY.names()
+
+
+def rule(name: str) -> Rule:
     """The aggregation rule of that name, to be called with the updates and its own settings.
 
     >>> import numpy as np
     >>> rule("median")([np.float32([1]), np.float32([7]), np.float32([3])])
     array([3.], dtype=float32)
     """
-    if name in RULES:
-        return RULES[name]
-    near = get_close_matches(str(name), RULES, n=1, cutoff=0.0)
-    raise SettingError(f"There is no aggregation rule {name!r}; did you mean {near[0]!r}? Known: {', '.join(RULES)}.")
+    found = REGISTRY.find(name)
+    if not isinstance(found, Rule) or found.name != name:
+        raise SettingError(f"{REGISTRY.whose(name)} is {found!r}: make it an aggregation.Rule of that name.")
+    return found
+
+
+def rules() -> list[Rule]:
+    """Every rule; one of another package that cannot be loaded is left out with a warning."""
+    found = []
+    for name in names():
+        try:
+            found.append(rule(name))
+        except SettingError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found

@@ -244,5 +244,8 @@ def as_bfloat16(values: np.ndarray, who: str) -> Any:
     """16-bit patterns as a torch tensor: NumPy has no bfloat16."""
     torch = sys.modules.get("torch")
     if torch is None:
-        raise AggregationError(f"{who} holds bfloat16, which NumPy lacks: import torch first, or write to a file.")
+        raise AggregationError(
+            f"{who} holds bfloat16, which NumPy lacks: import torch first, or write to a file "
+            "by a rule that reads piece by piece."
+        )
     return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)

@@ -19,7 +19,7 @@ from ..errors import AggregationError
 from . import kernel, native
 from .stored import CHECKSUMS, CHUNK, Slot, StoredUpdate, Way, as_bfloat16
 from .updates import Batch, read
-from .writing import Writer, flat
+from .writing import Writer, flat, store
 
 MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
 
@@ -69,6 +69,16 @@ class StoredUpdates:
     ) -> None:
         self.updates, self.out, self.memory, self.progress = list(updates), out, memory, progress
         self.dropped: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.updates)
+
+    def whole(self, call: Callable[[list[Any]], Any]) -> Any:
+        """The result of a rule that needs all updates in memory, or the path it was written to."""
+        with self.batch() as batch:
+            pairs = zip(batch.sources, self.updates, strict=True)
+            result = call([dict(source) if isinstance(source, StoredUpdate) else item for source, item in pairs])
+            return result if self.out is None else store(self.out, result, batch.metadata())
 
     def batch(self) -> StoredBatch:
         if not self.updates:
@@ -236,11 +246,11 @@ class StoredBatch:
         if self.request.out is None:
             return InMemoryResult(self.slots)
         layout = {name: (slot.tag, slot.shape) for name, slot in self.slots.items()}
-        writer = Writer(self.request.out, layout, self._metadata())
+        writer = Writer(self.request.out, layout, self.metadata())
         self._cleanup.callback(writer.discard)
         return writer
 
-    def _metadata(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         """What all files say alike; programs that load models rely on "format", for one."""
         first, *others = [item.metadata for item in self.sources if isinstance(item, StoredUpdate)] or [{}]
         alike = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from .. import aggregation
 from ..entry import COMMITMENT, Entry
 from ..mechanisms import Mechanism
 from ..messages import Update
@@ -16,7 +15,6 @@ from ..run import Answer, Run
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
-TILED = ("mean", "trimmed-mean", "median")  # rules that read updates piece by piece, and write a new one
 
 
 class Hooks(Protocol):
@@ -55,18 +53,8 @@ def aggregate(
     mechanism: Mechanism, updates: Sequence[Update], delivered: Sequence[int], last: Update
 ) -> dict[str, np.ndarray]:
     """One update from many, by the mechanism's rule; in every rule integer entries (counters) take the largest."""
-    s, n = mechanism.settings, len(updates)
-    weights = list(delivered) if s.weights == "samples" and any(delivered) else None
-    options: dict[str, dict[str, Any]] = {
-        "mean": {"weights": weights},
-        "trimmed-mean": {"alpha": s.alpha, "weights": weights, "normalize": s.normalize},
-        "krum": {"f": aggregation.trim_count(s.alpha, n)},
-        "multi-krum": {"f": aggregation.trim_count(s.alpha, n)},
-        "geometric-median": {"weights": weights},
-        "centered-clipping": {"center": last, "radius": s.clip},
-        "norm-clipping": {"max_norm": s.clip, "weights": weights},
-    }
-    return dict(aggregation.rule(mechanism.rule)(updates, **options.get(mechanism.rule, {})))
+    weights = list(delivered) if mechanism.settings.weights == "samples" and any(delivered) else None
+    return dict(mechanism.aggregator.in_run(updates, mechanism.settings, weights, last))
 
 
 def train(
@@ -87,10 +75,10 @@ def train(
         updates, delivered = [reports[name].update for name in names], [run.delivered[name] for name in names]
         if hooks is not None:
             updates, delivered = hooks.before(w, updates, delivered)
-        clips = mechanism.rule == "centered-clipping"
+        clips = "center" in mechanism.aggregator.options
         d = aggregate(mechanism, updates, delivered, optimizer.last or (zeros(w) if clips else {}))
         # Other rules may give a client's own arrays, and a payment on values may look at d.
-        own = mechanism.rule in TILED and not mechanism.values
+        own = mechanism.aggregator.works_on_files and not mechanism.values
         return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
 
     answered = [name for name in run.agents if name in reports]

@@ -18,7 +18,6 @@ from ..errors import AggregationError, RunError
 from ..mechanisms import Mechanism
 from ..messages import Update
 from ..run import Answer
-from .rounds import TILED
 
 PREFIX = "fedincentive-spill-"
 SHARE = 0.5  # of the memory that is free when the run opens; beyond it `spill: auto` goes to disk
@@ -30,7 +29,7 @@ class Spill:
     def __init__(self, mechanism: Mechanism, n: int, w: Update, folder: Path | None) -> None:
         needed = n * sum(array.nbytes for array in w.values())
         wanted = mechanism.settings.spill
-        self.active = mechanism.rule in TILED and (
+        self.active = mechanism.aggregator.works_on_files and (
             wanted == "always" or (wanted == "auto" and needed > SHARE * free_memory())
         )
         self._kept: list[StoredUpdate] = []

@@ -3,55 +3,78 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-RULES = ("mean", "trimmed-mean", "median")
+from ..errors import SettingError
+
+if TYPE_CHECKING:
+    from ..aggregation import Rule
+
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command()
-@click.argument("updates", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--rule", "name", type=click.Choice(RULES), default="trimmed-mean", show_default=True)
-@click.option("--trim", type=int, help="Clients trimmed per side (trimmed-mean).")
-@click.option("--alpha", type=float, help="Fraction trimmed per side, instead of --trim.")
-@click.option("--weights", help="One weight for each file, separated by commas (mean, trimmed-mean).")
-@click.option("--nan-policy", type=click.Choice(["raise", "drop"]), default="raise", show_default=True)
-@click.option("--memory", type=click.IntRange(min=1), default=256, show_default=True, help="MiB held at a time.")
+def spelt(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+class WithRules(click.Command):
+    """Its help ends with all rules, those of other packages too: what each needs and takes, and its conventions."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from ..aggregation import rules
+
+        offered = [option for parameter in self.params for option in parameter.opts]
+        with formatter.section("Rules"):
+            formatter.write_dl([(rule.name, described(rule, offered)) for rule in rules()], col_max=20)
+
+
+def described(rule: Rule, offered: Collection[str]) -> str:
+    needed = " and ".join(" or ".join(map(spelt, group)) for group in rule.needs)
+    others = [spelt(option) for option in rule.takes if not any(option in group for group in rule.needs)]
+    taken = ", ".join(option for option in others if option in offered)
+    memory = "Reads files piece by piece." if rule.works_on_files else "Holds all files in memory."
+    parts = (rule.conventions, needed and f"Needs {needed}.", taken and f"Takes {taken}.", memory)
+    return " ".join(filter(None, parts))
+
+
+@click.command(cls=WithRules)
+@click.argument("updates", nargs=-1, required=True, type=FILE)
+@click.option("--rule", "name", default="trimmed-mean", show_default=True, help="One of the rules below.")
+@click.option("--trim", type=int, help="Clients trimmed per side.")
+@click.option("--alpha", type=float, help="The part of the clients to trim per side, or to withstand.")
+@click.option("--f", type=int, help="Clients to withstand.")
+@click.option("--m", type=int, help="Updates to average.")
+@click.option("--clip", type=float, help="The longest update, or difference from the center.")
+@click.option("--center", type=FILE, help="The safetensors file to clip around, such as the last result.")
+@click.option("--weights", help="One weight for each file, separated by commas.")
+@click.option("--nan-policy", type=click.Choice(["raise", "drop"]), help="Of NaN and infinity; raise when not given.")
+@click.option("--memory", type=click.IntRange(min=1), default=256, show_default=True, help="MiB of pieces at a time.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the kernel; all cores when not given.")
-@click.option(
-    "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The safetensors file to write."
-)
-def aggregate(
-    updates: tuple[Path, ...],
-    name: str,
-    trim: int | None,
-    alpha: float | None,
-    weights: str | None,
-    nan_policy: str,
-    memory: int,
-    threads: int | None,
-    out: Path,
-) -> None:
-    """Aggregate safetensors files, one for each client, coordinate by coordinate, into one.
+@click.option("--out", required=True, type=FILE, help="The safetensors file to write.")
+def aggregate(updates: tuple[Path, ...], name: str, memory: int, out: Path, **common: Any) -> None:
+    """Aggregate safetensors files, one for each client, into one, by a robust rule.
 
-    Files larger than memory are fine: they are read piece by piece.
+    Files larger than memory are fine where the rule reads them piece by piece.
     """
     from tqdm import tqdm
 
-    from ..aggregation import StoredUpdates, rule
+    from ..aggregation import StoredUpdate, StoredUpdates, rule
 
-    options: dict[str, object] = {"nan_policy": nan_policy, "threads": threads}
-    if name == "trimmed-mean":
-        if (trim is None) == (alpha is None):
-            raise click.UsageError("--rule trimmed-mean needs either --trim or --alpha.")
-        options |= {"trim": trim, "alpha": alpha}
-    elif trim is not None or alpha is not None:
-        raise click.UsageError(f"--trim and --alpha belong to --rule trimmed-mean, not to {name}.")
-    if weights is not None:
-        if name == "median":
-            raise click.UsageError("--weights does not go with --rule median.")
-        options["weights"] = _numbers(weights)
+    given = {option: value for option, value in common.items() if value is not None}
+    try:
+        chosen = rule(name)
+        chosen.check(given, spelt)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    if "weights" in given:
+        given["weights"] = _numbers(given["weights"])
+    if "center" in given:
+        with StoredUpdate(given["center"], "the center") as center:
+            given["center"] = dict(center)
     with tqdm(unit="B", unit_scale=True, desc=name, leave=False, disable=sys.stderr is None) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -59,7 +82,7 @@ def aggregate(
             bar.update(done - bar.n)
 
         request = StoredUpdates(updates, out=out, memory=memory * 2**20, progress=progress)
-        rule(name)(request, **options)
+        chosen.use(request, **given)
     click.echo(f"{out}: {name} of {len(updates) - len(request.dropped)} updates")
     for position in request.dropped:
         click.echo(f"{updates[position]} was dropped: it has a NaN or infinity.", err=True)

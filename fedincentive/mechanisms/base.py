@@ -40,7 +40,7 @@ class Mechanism:
         self.payments = _payments(self, settings)
         self._terms = {payment.name: payment.terms() for payment in self.payments}
         self.rule = settings.aggregation or self.aggregation
-        aggregation.rule(self.rule)
+        self.aggregator = aggregation.rule(self.rule)
         if not self.two_phases and any(not payment.live for payment in self.payments):
             raise SettingError(
                 f"incentive.settlement is 'commitment', but {self.name} has no phase 1 that ends in a commitment: use "
@@ -111,8 +111,7 @@ class Mechanism:
 
     def least(self, n: int) -> int:
         """How many updates the aggregation rule needs when n agents answer: trimming must leave some."""
-        k = aggregation.trim_count(self.settings.alpha, n)
-        return {"trimmed-mean": max(3, 2 * k + 1), "krum": 2 * k + 3, "multi-krum": 2 * k + 3}.get(self.rule, 1)
+        return self.aggregator.least(n, aggregation.trim_count(self.settings.alpha, n))
 
 
 def _payments(mechanism: Mechanism, settings: Settings) -> tuple[Payment, ...]:
