@@ -11,6 +11,7 @@ from fedml.core.dp.fedml_differential_privacy import FedMLDifferentialPrivacy
 from fedml.core.security.fedml_attacker import FedMLAttacker
 from fedml.ml.aggregator.default_aggregator import DefaultServerAggregator
 
+from ... import aggregation
 from ...errors import SettingError
 from ...ledger import Ledger
 from ...mechanisms import Mechanism
@@ -48,7 +49,7 @@ def check(aggregator: ServerAggregator, args: Any) -> None:
     if getattr(args, "enable_defense", False):
         raise SettingError(
             f"enable_defense is FedML's switch for its own optimizers: under {args.federated_optimizer} choose the "
-            "rule with incentive.aggregation (trimmed-mean, median, krum, ...)."
+            f"rule with incentive.aggregation ({', '.join(aggregation.names())})."
         )
     if getattr(args, "enable_fhe", False):
         raise SettingError(f"enable_fhe: {args.federated_optimizer} checks every update, so none may be encrypted.")

@@ -7,16 +7,16 @@
 
 FedML has rules of its own under other names; some of them do not do what they are called (its trimmed_mean sorts the
 clients by sample count, its rfa returns client 0's model when the counts are equal), the single-process simulator
-ignores the setting and the MPI one stops on it. Ours work in all of them and never change a client's update.
+ignores the setting and the MPI one stops on it. Ours work in all of them and never change a client's update. So do
+those that other packages add to `fedincentive.aggregation`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Any
-
-import numpy as np
 
 from ... import aggregation
 from ...checks import nearest
@@ -24,10 +24,6 @@ from ...errors import SettingError
 
 Updates = list[tuple[float, "OrderedDict[str, Any]"]]  # FedML's (sample count, state dict) of each client
 _MARK = "_fedincentive"
-
-
-def models(updates: Updates) -> list[OrderedDict[str, Any]]:
-    return [model for _, model in updates]
 
 
 def number(args: Any, name: str, default: float) -> float:
@@ -43,48 +39,26 @@ def byzantine(args: Any) -> int:
     return int(number(args, "byzantine_client_num", 0))
 
 
-def weighted_mean(args: Any, updates: Updates, before: Any) -> Any:
-    return aggregation.weighted_mean(models(updates), np.array([count for count, _ in updates], dtype=np.float64))
-
-
-def coordinate_trimmed_mean(args: Any, updates: Updates, before: Any) -> Any:
-    k = aggregation.trim_count(float(number(args, "beta", 0.1)), len(updates))
-    return aggregation.trimmed_mean(models(updates), k)
-
-
-def coordinate_median(args: Any, updates: Updates, before: Any) -> Any:
-    return aggregation.median(models(updates))
-
-
-def robust_krum(args: Any, updates: Updates, before: Any) -> Any:
-    return aggregation.krum(models(updates), byzantine(args))
-
-
-def multi_krum(args: Any, updates: Updates, before: Any) -> Any:
-    return aggregation.multi_krum(models(updates), byzantine(args), int(number(args, "krum_param_m", 1)))
-
-
-def geometric_median(args: Any, updates: Updates, before: Any) -> Any:
-    return aggregation.geometric_median(models(updates))
-
-
-def centered_clipping(args: Any, updates: Updates, before: Any) -> Any:
-    """Clipped around the model the round started from."""
-    return aggregation.centered_clipping(models(updates), radius=float(number(args, "tau", 10.0)), center=before)
-
-
-DEFENSES: dict[str, Callable[[Any, Updates, Any], Any]] = {
-    rule.__name__: rule
-    for rule in (
-        weighted_mean,
-        coordinate_trimmed_mean,
-        coordinate_median,
-        robust_krum,  # FedML has a krum
-        multi_krum,
-        geometric_median,
-        centered_clipping,
-    )
+# The rules' common options from FedML's own settings, with its defaults
+OPTIONS: dict[str, Callable[[Any], float]] = {
+    "alpha": lambda args: float(number(args, "beta", 0.1)),
+    "f": byzantine,
+    "m": lambda args: int(number(args, "krum_param_m", 1)),
+    "clip": lambda args: float(number(args, "tau", 10.0)),
 }
+
+
+@cache
+def defenses() -> dict[str, aggregation.Rule]:
+    """Every rule that makes sense on whole models, by its defense_type; FedML's own names stay FedML's."""
+    known = {rule.defense or rule.name.replace("-", "_"): rule for rule in aggregation.rules() if rule.on_models}
+    return {name: rule for name, rule in known.items() if name not in theirs()}
+
+
+def theirs() -> set[str]:
+    from fedml.core.security import constants
+
+    return {value for value in vars(constants).values() if isinstance(value, str)}
 
 
 class Defense:
@@ -92,12 +66,18 @@ class Defense:
 
     def __init__(self, args: Any) -> None:
         self.args = args
-        self.rule = DEFENSES[args.defense_type.strip()]
+        self.rule = defenses()[args.defense_type.strip()]
 
     def defend_on_aggregation(
         self, raw_client_grad_list: Updates, base_aggregation_func: Any = None, extra_auxiliary_info: Any = None
     ) -> Any:
-        return self.rule(self.args, raw_client_grad_list, extra_auxiliary_info)
+        """The rule over the clients' models; rules that clip do so around the model the round started from."""
+        return self.rule.use(
+            [model for _, model in raw_client_grad_list],
+            weights=None if self.rule.robust else [float(count) for count, _ in raw_client_grad_list],
+            center=extra_auxiliary_info,
+            **{option: read(self.args) for option, read in OPTIONS.items() if option in self.rule.options},
+        )
 
     run = defend_on_aggregation  # FedML's MPI aggregator calls this one
 
@@ -107,7 +87,7 @@ class Defense:
 
 def chosen(args: Any) -> bool:
     """Is one of our rules switched on?"""
-    return bool(getattr(args, "enable_defense", False)) and str(getattr(args, "defense_type", "")).strip() in DEFENSES
+    return bool(getattr(args, "enable_defense", False)) and str(getattr(args, "defense_type", "")).strip() in defenses()
 
 
 def install() -> None:
@@ -116,12 +96,12 @@ def install() -> None:
 
     if hasattr(FedMLDefender.init, _MARK):
         return
-    theirs, on_aggregation = FedMLDefender.init, FedMLDefender.is_defense_on_aggregation
+    original, on_aggregation = FedMLDefender.init, FedMLDefender.is_defense_on_aggregation
 
     def init(self: Any, args: Any) -> None:
         if not chosen(args):
             refuse_misspelt(args)
-            theirs(self, args)
+            original(self, args)
             return
         self.args, self.is_enabled, self.defense_type = args, True, args.defense_type.strip()
         self.defender = Defense(args)
@@ -135,12 +115,9 @@ def install() -> None:
 
 def refuse_misspelt(args: Any) -> None:
     """FedML only says that the defense is not defined."""
-    from fedml.core.security import constants
-
     name = str(getattr(args, "defense_type", "")).strip()
-    theirs = {value for value in vars(constants).values() if isinstance(value, str)}
-    hint = nearest(name, DEFENSES)
-    if getattr(args, "enable_defense", False) and name not in theirs and hint.startswith(" Did"):
+    hint = nearest(name, defenses())
+    if getattr(args, "enable_defense", False) and name not in theirs() and hint.startswith(" Did"):
         raise SettingError(f"defense_args.defense_type is {name!r}.{hint}")
 
 
@@ -150,13 +127,13 @@ def install_in_single_process(args: Any) -> None:
         return
     from fedml.simulation.sp.fedavg import fedavg_api
 
-    theirs = fedavg_api.FedAvgAPI._aggregate
-    if hasattr(theirs, _MARK):
+    original = fedavg_api.FedAvgAPI._aggregate
+    if hasattr(original, _MARK):
         return
 
     def _aggregate(self: Any, w_locals: Updates) -> Any:
         if not chosen(self.args):
-            return theirs(self, w_locals)
+            return original(self, w_locals)
         return Defense(self.args).defend_on_aggregation(
             w_locals, extra_auxiliary_info=self.model_trainer.get_model_params()
         )

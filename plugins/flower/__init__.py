@@ -4,7 +4,8 @@
     client_app.py   app = strategic(ordinary_app, size=points_of_this_node, classes=10)
     pyproject.toml  [tool.flwr.app.config.incentive] mechanism = "2p-upbred", beta = "2", ...
 
-FedTrimmedAvg, FedMedian, Krum and MultiKrum replace Flower's own of the same names. Nothing here imports torch.
+FedTrimmedAvg, FedMedian, Krum and MultiKrum replace Flower's own of the same names; RobustStrategy takes any rule by
+its name. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ...checks import nearest
 
 if TYPE_CHECKING:
     from .client import StrategicApp, play, points, strategic
-    from .robust import FedMedian, FedTrimmedAvg, Krum, MultiKrum
+    from .robust import FedMedian, FedTrimmedAvg, Krum, MultiKrum, RobustStrategy
     from .strategy import IncentiveStrategy
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "IncentiveStrategy",
     "Krum",
     "MultiKrum",
+    "RobustStrategy",
     "StrategicApp",
     "play",
     "points",
@@ -33,7 +35,7 @@ __all__ = [
 
 _MODULE_OF = {
     **dict.fromkeys(("StrategicApp", "play", "points", "strategic"), "client"),
-    **dict.fromkeys(("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum"), "robust"),
+    **dict.fromkeys(("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "RobustStrategy"), "robust"),
     "IncentiveStrategy": "strategy",
 }
 

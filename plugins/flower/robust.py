@@ -4,6 +4,7 @@
 
 The arguments, the messages and the metrics are Flower's; the aggregation and its conventions are ours:
 
+- RobustStrategy is FedAvg with any rule by its name, those of other packages too.
 - FedTrimmedAvg cuts k per side, the smallest k with k/n >= beta, n being the nodes that answered. Flower cuts
   int(beta * n), one too few where the product falls just below a whole number (28 of 100 at beta = 0.29). 2k >= n is an
   error that says so, never a NaN model.
@@ -18,70 +19,109 @@ The arguments, the messages and the metrics are Flower's; the aggregation and it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import Any
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 from ... import aggregation
-from ...aggregation.distance_based import krum_selection
+from ...errors import SettingError
 from ...messages import Update
 from .records import to_arrays, to_record
 
 
-class FedTrimmedAvg(flower.FedTrimmedAvg):
-    """The coordinate-wise trimmed mean: sum_{k < r <= n-k} x_(r) / (n - 2k), k the smallest with k/n >= beta."""
+class _Robust:
+    """What our strategies share: the replies are aggregated by `rule`, with the options of the rule."""
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The trimmed mean of the replies, and their metrics."""
-        return _aggregate(self, replies, lambda updates: aggregation.trimmed_mean(updates, alpha=self.beta))
+    rule: aggregation.Rule
+    center: Update | None = None  # the model the round started from, where the rule asks for it
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {}
 
-class FedMedian(flower.FedMedian):
-    """The coordinate-wise median."""
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The median of the replies, and their metrics."""
-        return _aggregate(self, replies, lambda updates: aggregation.median(updates))
-
-
-class _Selecting:
-    """Shared by Krum and MultiKrum: the chosen nodes' models and metrics are averaged by weight."""
+    def configure_train(self: Any, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Iterable[Message]:
+        """Flower's own; rules that clip do so around the arrays sent."""
+        self.center = to_arrays(arrays) if "center" in self.rule.options else None
+        return super().configure_train(server_round, arrays, config, grid)  # type: ignore[misc]
 
     def aggregate_train(
         self: Any, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The weighted mean of the chosen replies, and their metrics."""
+        """The model by the rule, and the metrics. Where the rule chooses nodes, theirs, both averaged by weight."""
         contents = _contents(self, replies)
         if not contents:
             return None, None
-        updates = [_model(content) for content in contents]
-        chosen = krum_selection(updates, self.num_malicious_nodes, self.num_nodes_to_select)
-        kept = [contents[i] for i in chosen]
-        weights = [_weight(content, self.weighted_by_key) for content in kept]
-        arrays = to_record(aggregation.weighted_mean([updates[i] for i in chosen], weights))
-        return arrays, self.train_metrics_aggr_fn(kept, self.weighted_by_key)
+        rule, updates, options = self.rule, [_model(content) for content in contents], self.options
+        if rule.selects is not None:
+            chosen = rule.selects(updates, **rule.arguments(len(updates), options))
+            contents, updates = [contents[i] for i in chosen], [updates[i] for i in chosen]
+            rule, options = aggregation.rule("mean"), {}
+        weights = None if rule.robust else [_weight(content, self.weighted_by_key) for content in contents]
+        arrays = to_record(rule.use(updates, weights=weights, center=self.center, **options))
+        return arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key)
 
 
-class MultiKrum(_Selecting, flower.MultiKrum):
+class RobustStrategy(_Robust, flower.FedAvg):
+    """FedAvg with any rule by its name, those of other packages too; `fedincentive aggregate --help` lists them.
+
+        RobustStrategy("multi-krum", f=2, m=5, fraction_train=0.5)
+
+    The rule's options stand beside Flower's own arguments, as keywords.
+    """
+
+    def __init__(self, rule: str, **arguments: Any) -> None:
+        self.rule = aggregation.rule(rule)
+        if not self.rule.on_models:
+            raise SettingError(
+                f"rule {rule} is for changes of a model; Flower's nodes send whole ones. Choose another."
+            )
+        flowers = {name: arguments.pop(name) for name in signature(flower.FedAvg).parameters if name in arguments}
+        self._options = arguments
+        self.rule.check([*arguments, *(["center"] if "center" in self.rule.options else [])])
+        super().__init__(**flowers)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self._options
+
+
+class FedTrimmedAvg(_Robust, flower.FedTrimmedAvg):
+    """The coordinate-wise trimmed mean: sum_{k < r <= n-k} x_(r) / (n - 2k), k the smallest with k/n >= beta."""
+
+    rule = aggregation.rule("trimmed-mean")
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {"alpha": self.beta}
+
+
+class FedMedian(_Robust, flower.FedMedian):
+    """The coordinate-wise median."""
+
+    rule = aggregation.rule("median")
+
+
+class MultiKrum(_Robust, flower.MultiKrum):
     """The mean of the `num_nodes_to_select` models with the smallest Krum scores."""
 
+    rule = aggregation.rule("multi-krum")
 
-class Krum(_Selecting, flower.Krum):
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {"f": self.num_malicious_nodes, "m": self.num_nodes_to_select}
+
+
+class Krum(_Robust, flower.Krum):
     """The model with the smallest Krum score: the sum of squared distances to its n - f - 2 nearest others."""
 
+    rule = aggregation.rule("krum")
 
-def _aggregate(strategy: Any, replies: Iterable[Message], rule: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
-    contents = _contents(strategy, replies)
-    if not contents:
-        return None, None
-    arrays = to_record(rule([_model(content) for content in contents]))
-    return arrays, strategy.train_metrics_aggr_fn(contents, strategy.weighted_by_key)
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {"f": self.num_malicious_nodes}
 
 
 def _contents(strategy: Any, replies: Iterable[Message]) -> list[RecordDict]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import install_shrunk_mean
 
 HERE = Path(__file__).parent
 
@@ -46,6 +47,7 @@ found = {
     "geometric_median": result("geometric_median"),
     "centered_clipping": result("centered_clipping", tau=2.5),
     "weighted_mean": result("weighted_mean"),
+    "shrunk_mean": result("shrunk_mean", tau=0.25),
 }
 defender = FedMLDefender.get_instance()
 defender.init(SimpleNamespace(enable_defense=False))
@@ -65,7 +67,16 @@ sys.stderr.write("found " + json.dumps(found) + chr(10))
 @pytest.fixture(scope="module")
 def rules(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("rules")
-    done = subprocess.run([sys.executable, "-c", RULES], cwd=folder, capture_output=True, text=True, timeout=500)
+    house = install_shrunk_mean(tmp_path_factory.mktemp("house"))
+    path = os.pathsep.join(filter(None, [str(house), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", RULES],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(re.findall(r"^found (.*)$", done.stderr, re.M)[-1])
 
@@ -89,6 +100,10 @@ def test_rule_gives(rules: dict[str, Any], name: str, expected: float) -> None:
 def test_rule_withstands_the_outlier(rules: dict[str, Any], name: str) -> None:
     value, _, unchanged, _ = rules[name]
     assert 0.5 <= value <= 4.0 and unchanged
+
+
+def test_a_rule_of_another_package_is_a_defense(rules: dict[str, Any]) -> None:
+    assert rules["shrunk_mean"][0] == pytest.approx(0.25 * (1 + 2 + 3 + 4 + 1000) / 5)
 
 
 def test_switch_off_and_mistakes(rules: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from fedincentive.plugins import flower as ours
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as theirs
 from flwr.supercore.task_identity import TaskIdentity
+from packages import install_shrunk_mean
 
 from fedincentive.aggregation import trim_count
-from fedincentive.errors import AggregationError
+from fedincentive.errors import AggregationError, SettingError
 
 
 def replies(models: list[dict[str, np.ndarray]], counts: list[int] | None = None) -> list[Message]:
@@ -120,5 +121,51 @@ def test_one_byzantine_node_does_no_harm_and_replies_stay_as_they_were() -> None
 
 
 def test_no_replies_give_no_model() -> None:
-    for strategy in (ours.FedTrimmedAvg(), ours.FedMedian(), ours.Krum()):
+    for strategy in (ours.FedTrimmedAvg(), ours.FedMedian(), ours.Krum(), ours.RobustStrategy("mean")):
         assert strategy.aggregate_train(1, []) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "strategy"),
+    [
+        ("trimmed-mean", {"alpha": 0.2}, ours.FedTrimmedAvg(beta=0.2)),
+        ("median", {}, ours.FedMedian()),
+        ("krum", {"f": 2}, ours.Krum(num_malicious_nodes=2)),
+        ("multi-krum", {"f": 2, "m": 3}, ours.MultiKrum(num_malicious_nodes=2, num_nodes_to_select=3)),
+        ("mean", {}, theirs.FedAvg()),
+    ],
+)
+def test_any_rule_by_its_name(rule: str, options: dict, strategy: theirs.FedAvg) -> None:
+    mine, metrics = ours.RobustStrategy(rule, **options).aggregate_train(1, replies(models(9), list(range(1, 10))))
+    other, their_metrics = strategy.aggregate_train(1, replies(models(9), list(range(1, 10))))
+    for key in other:
+        np.testing.assert_allclose(mine[key].numpy(), other[key].numpy(), rtol=1e-6, atol=1e-7)
+    assert dict(metrics) == pytest.approx(dict(their_metrics))
+
+
+def test_a_rule_of_another_package_by_its_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(install_shrunk_mean(tmp_path)))
+    strategy = ours.RobustStrategy("shrunk-mean", clip=0.5, fraction_evaluate=0.0)
+    assert aggregated(strategy, replies([{"w": np.float64([v])} for v in (1, 2, 6)]))["w"][0] == 1.5
+    assert strategy.fraction_evaluate == 0.0
+
+
+def test_clipping_is_around_the_model_that_was_sent() -> None:
+    strategy = ours.RobustStrategy("centered-clipping", clip=1.5, fraction_train=0.0)
+    strategy.configure_train(1, ArrayRecord({"w": Array(np.float64([2.0]))}), None, None)
+    assert aggregated(strategy, replies([{"w": np.float64([v])} for v in (1, 3, 1000)]))["w"][0] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "message"),
+    [
+        ("krum", {}, "rule krum needs either f or alpha"),
+        ("median", {"clip": 1.0}, "clip does not go with rule median: it may belong to rule centered-clipping"),
+        ("median", {"fraction_trian": 1.0}, "fraction_trian does not go with rule median: no rule takes it"),
+        ("norm-clipping", {"clip": 1.0}, "rule norm-clipping is for changes of a model"),
+        ("meen", {}, "no aggregation rule 'meen'; did you mean 'mean'"),
+    ],
+)
+def test_mistakes_are_met_in_words(rule: str, options: dict, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        ours.RobustStrategy(rule, **options)
