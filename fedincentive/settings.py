@@ -125,7 +125,9 @@ class Settings:
     learning_rate: float = setting(checks.real(above=0.0), 0.1, help="Step size of the local optimizer.")
     # The center
     aggregation: str | None = setting(
-        checks.optional(checks.text), None, help="Aggregation rule by name; the mechanism's own when not given."
+        checks.optional(checks.text),
+        None,
+        help="Aggregation rule by name (`fedincentive aggregate --help`); the mechanism's own when not given.",
     )
     alpha: float = setting(
         checks.real(0.0, 0.499999),
@@ -138,7 +140,9 @@ class Settings:
         help="Trimmed mean: divide by the number kept, or by n as the paper prints.",
     )
     clip: float = setting(
-        checks.real(above=0.0), 1.0, help="Longest update: max_norm of norm-clipping, radius of centered-clipping."
+        checks.real(above=0.0),
+        1.0,
+        help="Longest update, or difference from the last aggregate, of the rules that clip.",
     )
     weights: str = setting(
         checks.one_of("uniform", "samples"), "uniform", help="Weights of the mean: 1/n, or by delivered points."
@@ -171,7 +175,7 @@ class Settings:
         checks.one_of("auto", "always", "never"),
         "auto",
         help="Updates wait on disk for the end of their round: when a round of them exceeds half of the free memory, "
-        "always, or never. For the rules mean, trimmed-mean and median.",
+        "always, or never. For rules that read updates piece by piece.",
     )
     keys: str | None = setting(
         checks.optional(checks.text), None, help="JSON file from agent to secret; with it every report must be signed."

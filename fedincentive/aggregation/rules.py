@@ -34,7 +34,7 @@ def named(*same: str, **other: str) -> dict[str, str]:
     return {**{name: name for name in same}, **other}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rule:
     """A rule over updates: arrays, or mappings of them as in every run. It is called like its function.
 
@@ -62,6 +62,9 @@ class Rule:
     selects: Callable[..., list[int]] | None = None  # the clients it averages, for hosts that average in their own way
     defense: str = ""  # FedML's defense_type, where it is not the name with underscores
     conventions: str = ""  # a sentence or two
+
+    def __repr__(self) -> str:
+        return f"Rule({self.name!r})"
 
     def __call__(self, updates: Any, *args: Any, **options: Any) -> Any:
         """The function itself, with its own options."""

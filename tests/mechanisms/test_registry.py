@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from packages import install
 
 from fedincentive import mechanisms
 from fedincentive.errors import SettingError
@@ -32,15 +33,11 @@ class NotOne:
 @pytest.fixture
 def extension(tmp_path, monkeypatch):
     """An installed package, as pip would leave it, that offers mechanisms."""
-    (tmp_path / "house_rules.py").write_text(EXTENSION)
-    info = tmp_path / "house_rules-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house-rules\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    points = (
         "[fedincentive.mechanisms]\nhalf = house_rules:HalfAndHalf\nwrong = house_rules:NotOne\n"
         "gone = house_rules_gone:Nothing\nfedavg = house_rules:HalfAndHalf\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(install(tmp_path, "house_rules", EXTENSION, points)))
 
 
 def test_ours_are_there_and_say_their_name() -> None:
