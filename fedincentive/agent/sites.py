@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,10 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
+from .. import draws
 from ..game import Game, Search
 from ..game.games import Pay
 from ..game.search import maximise
 from ..messages import Update
+from ..settings import Settings
 
 
 class Site(Protocol):
@@ -179,14 +182,47 @@ class LossSite:
         cost_per_point: float = 0.0,
         value_per_nat: float = 1.0,
         loss_cap: float = 10.0,
-        w0: Update | None = None,
+        w0: Update | Callable[[], Update | None] | None = None,
     ) -> None:
         self.s_max = float(size)
         self.order = order
-        self.w0 = w0
+        self._w0 = w0
         self._train, self._evaluate = train, evaluate
         self.reward, self.cost_per_point = reward, cost_per_point
         self.value_per_nat, self.loss_cap = value_per_nat, loss_cap
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        agent: str,
+        size: int,
+        train: Callable[[Update, np.ndarray, int], Update],
+        evaluate: Callable[[Update], float],
+        *,
+        classes: int,
+        cost: float | None = None,
+        w0: Update | Callable[[], Update | None] | None = None,
+    ) -> LossSite:
+        """The site of an agent that classifies, as the settings have it; `cost` is its own where it knows better."""
+        return cls(
+            size,
+            train,
+            evaluate,
+            order=draws.order(settings.seed, agent, size),
+            reward=math.log(max(classes, 2)),
+            cost_per_point=settings.cost_of(agent) if cost is None else float(cost),
+            value_per_nat=settings.value_per_nat,
+            loss_cap=settings.loss_cap,
+            w0=w0,
+        )
+
+    @property
+    def w0(self) -> Update | None:
+        """The first model, read when a strategy asks for it: scalar rounds need not touch it."""
+        if callable(self._w0):
+            self._w0 = self._w0()
+        return self._w0
 
     def update(self, w: Update, points: float, step: int, s: Mapping[str, float]) -> Update:
         drawn = self.order[: round(points)]

@@ -57,7 +57,7 @@ class Center:
         oracles: Oracles = Oracles(),  # noqa: B008
     ) -> None:
         self._configure(settings, mechanism, ledger, state_path, keys, buffers, oracles)
-        self._refuse_existing()
+        state.refuse_existing(settings.run, self.path, ledger)
         run = enrol(settings, agents)
         mechanism.check(run.n, oracles)
         self._check_keys(run)
@@ -286,18 +286,6 @@ class Center:
         self.keys = None if keys is None else dict(keys)
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
-
-    def _refuse_existing(self) -> None:
-        run = self.settings.run
-        if self.path is not None and state.exists(self.path):
-            raise RunError(
-                f"Run {run!r} exists in {self.path}: set resume: true to continue it, or give the new run another name."
-            )
-        if self.ledger is not None and next(self.ledger.entries(run), None) is not None:
-            raise RunError(
-                f"The ledger has entries of run {run!r}, but its state is not here: give the new run another name, or "
-                "resume it where its state is."
-            )
 
     def _find_last_entry(self) -> None:
         """A resumed run goes on in the ledger it was begun with, or not at all."""

@@ -44,11 +44,8 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as plain values."""
-        kept = {
-            key: value
-            for key, value in self.__dict__.items()
-            if key not in ("w", "promises", "certificate", "checkpoint")
-        }
+        apart = ("w", "promises", "certificate", "checkpoint")  # the manifest has the last two in places of their own
+        kept = {key: value for key, value in self.__dict__.items() if key not in apart}
         return {**kept, "short": list(self.short), "claims": [str(claim) for claim in self.promises.claims]}
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
 from ..files import PARTIAL, replace
+from ..ledger import Ledger
 from ..run import Run
 from ..settings import Settings
 
@@ -34,6 +35,19 @@ Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second, last
 
 def exists(directory: Path) -> bool:
     return (directory / STATE).exists()
+
+
+def refuse_existing(run: str, directory: Path | None, ledger: Ledger | None) -> None:
+    """A new run may not overwrite one that exists, nor go on in its entries."""
+    if directory is not None and exists(directory):
+        raise RunError(
+            f"Run {run!r} exists in {directory}: set resume: true to continue it, or give the new run another name."
+        )
+    if ledger is not None and next(ledger.entries(run), None) is not None:
+        raise RunError(
+            f"The ledger has entries of run {run!r}, but its state is not here: give the new run another name, or "
+            "resume it where its state is."
+        )
 
 
 def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays) -> None:

@@ -128,7 +128,7 @@ class Payment:
 
     def entry(self, run: Run, inputs: Mapping[str, Any], *, kind: str | None = None, rule: str | None = None) -> Entry:
         """The entry with these inputs, its amounts by the formula; `kind` and `rule` are the first ones by default."""
-        body = {
+        body: dict[str, Any] = {
             "run": run.settings.run,
             "round": run.round,
             "kind": kind or self.kinds[0],

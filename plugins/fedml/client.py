@@ -11,7 +11,7 @@ from ...agent import Agent
 from ...errors import RunError
 from ...messages import Broadcast
 from . import wire
-from .settings import HostSettings
+from .settings import FedmlSettings
 from .transports import Transport
 
 log = logging.getLogger("fedincentive")
@@ -22,7 +22,7 @@ class Client:
     """One agent behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
 
     def __init__(
-        self, link: Transport, agent: Agent, run: str, host: HostSettings, memory: Path, *, resume: bool
+        self, link: Transport, agent: Agent, run: str, host: FedmlSettings, memory: Path, *, resume: bool
     ) -> None:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
         self._latest, self._answer = (-1, False), b""

@@ -13,12 +13,12 @@ from fedml.core import ClientTrainer, ServerAggregator
 from fedml.ml.aggregator.aggregator_creator import create_server_aggregator
 from fedml.ml.trainer.trainer_creator import create_model_trainer
 
-from ... import ledger, mechanisms
-from ...agent import Agent, ClosedFormSite, Site, read_keys
+from ...agent import Agent, ClosedFormSite, Site
 from ...center import Center
 from ...errors import SettingError
 from ...game import Game
 from ...game import read as read_game
+from ...hosting import Session
 from ...messages import Enrol
 from . import aggregator as server_side
 from .arrays import arrays, buffers
@@ -50,7 +50,14 @@ class Host:
         self.names = agent_names(self.host, self.n)
         (_, _, _, self.test_global, _, self.train_local, self.test_local, self.classes) = dataset
         self._given = client_trainer, server_aggregator
-        self.directory = Path(self.host.output) / self.settings.run
+        self.session = Session(
+            self.settings,
+            self.host,
+            log,
+            mechanism=given if isinstance(given, type) else None,
+            ledger=getattr(server_aggregator, "ledger", None),
+            game=self.game,
+        )
 
     @cached_property
     def game(self) -> Game | None:
@@ -75,50 +82,14 @@ class Host:
         aggregator.set_id(0)
         return aggregator
 
-    @cached_property
-    def mechanism(self) -> mechanisms.Mechanism:
-        given = getattr(self._given[1], "mechanism", None)
-        if isinstance(given, type):
-            return given(self.settings)
-        return mechanisms.get(self.settings.mechanism, self.settings)
-
-    @cached_property
-    def ledger(self) -> Any:
-        given = getattr(self._given[1], "ledger", None)
-        if given is not None and not isinstance(given, (str, Path)):
-            return given
-        self.directory.mkdir(parents=True, exist_ok=True)
-        target = given or self.settings.ledger or self.directory / "ledger.sqlite"
-        return ledger.open(target, minor=self.settings.minor)
-
-    @property
-    def state_path(self) -> Path:
-        return Path(self.settings.state) if self.settings.state else self.directory / "state"
-
-    @property
-    def resumes(self) -> bool:
-        """Is there a saved run to go on with, and are we asked to?"""
-        return self.settings.resume and (self.state_path / "state.json").exists()
-
-    @cached_property
-    def keys(self) -> dict[str, bytes] | None:
-        return read_keys(self.settings.keys) if self.settings.keys else None
-
     def center(self, enrolled: Sequence[Enrol]) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""
-        return self._hooked(
-            Center.open(
-                self.settings, self.mechanism, enrolled, self._w0, self.ledger, self.state_path, **self._options
-            )
-        )
+        return self._hooked(self.session.center(enrolled, self._w0, self._buffers))
 
     def saved_center(self) -> Center | None:
         """The center of a run to resume, before anyone has enrolled again; None for a new run."""
-        if not self.resumes:
-            return None
-        return self._hooked(
-            Center.restore(self.state_path, self.settings, self.mechanism, self.ledger, **self._options)
-        )
+        center = self.session.saved(self._buffers)
+        return None if center is None else self._hooked(center)
 
     def _hooked(self, center: Center) -> Center:
         if self.game is None:
@@ -129,9 +100,9 @@ class Host:
     def _w0(self) -> Any:
         return {"w": self.game.w0} if self.game is not None else arrays(self.aggregator.get_model_params())
 
-    @cached_property
-    def _options(self) -> dict[str, Any]:
-        return {"keys": self.keys, "buffers": () if self.game is not None else buffers(self.model, self._w0)}
+    @property
+    def _buffers(self) -> frozenset[str]:
+        return frozenset() if self.game is not None else buffers(self.model, self._w0)
 
     # The agents' side
 
@@ -147,8 +118,10 @@ class Host:
         """The agent of FedML's client `index`."""
         name = self.agents[index]
         site = self._site(index, name)
-        start = self.game.s0[index] if self.game is not None else round(self.host.start * site.s_max)
-        return Agent(name, site, self._strategy(name), s0=float(start), key=self._key(name))
+        s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
+        own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
+        strategy = self.host.strategy_of(name) if own is None else own
+        return Agent(name, site, strategy, s0=s0, key=self.session.key(name))
 
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:
@@ -161,16 +134,3 @@ class Host:
         if isinstance(trainer, IncentiveClientTrainer):
             return trainer.site(name, data, self.settings, self.device, self.classes)
         return trainer_site(trainer, name, data, self.settings, self.device, self.args, self.classes)
-
-    def _strategy(self, name: str) -> Any:
-        own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
-        chosen = self.host.strategy
-        named = chosen.get(name, "gradient") if isinstance(chosen, dict) else chosen
-        return named if own is None else own
-
-    def _key(self, name: str) -> bytes | None:
-        if self.keys is None:
-            return None
-        if name not in self.keys:
-            raise SettingError(f"incentive.keys: {self.settings.keys} has no secret for agent {name!r}.")
-        return self.keys[name]

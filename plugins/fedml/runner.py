@@ -46,6 +46,7 @@ class Runner:
 
     def _single_process(self) -> None:
         host = self.host
+        host.session.preflight(host.agents)
         agents = [host.agent(i) for i in range(host.n)]
         center = host.center([agent.enrol() for agent in agents])
         engine.run(center, agents, progress=lambda result: self._progress(center, result))
@@ -77,12 +78,13 @@ class Runner:
 
     def _serve(self, link: Any) -> None:
         host = self.host
+        host.session.preflight(host.agents)
         server = Server(
             link,
             {agent: rank for rank, agent in enumerate(host.agents, start=1)},
             host.host,
             host.center,
-            keys=host.keys,
+            keys=host.session.keys,
             resumed=host.saved_center(),
             progress=self._progress,
         )
@@ -94,13 +96,15 @@ class Runner:
     def _answer(self, link: Any, rank: int) -> None:
         host = self.host
         agent = host.agent(rank - 1)
-        memory = host.directory / "agents" / f"{rank}.json"
+        memory = host.session.directory / "agents" / f"{rank}.json"
         Client(link, agent, host.settings.run, host.host, memory, resume=host.settings.resume).run()
 
     # How it went
 
     def _progress(self, center: Center, result: RoundResult) -> None:
-        record(self.args, result, self.host.settings.minor, self._regret(center, result))
+        regret = self._regret(center, result)
+        self.host.session.note(result, regret=regret)
+        record(self.args, result, self.host.settings.minor, regret)
         for watcher in self.watchers:
             watcher(result)
         if result.phase == "train" and not result.repeated and self.host.game is None:
@@ -124,18 +128,9 @@ class Runner:
             host.aggregator.test_all(host.train_local, host.test_local, host.device, args)
             host.aggregator.test(host.test_global, host.device, args)
 
-    def _end(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        log.info("Run %s of %s: %s. %s", outcome.run, outcome.mechanism, outcome.status, outcome.advice)
-        for agent, amount in outcome.payments.items():
-            log.info(
-                "Agent %s: contributed %g of %g, balance %+.6f",
-                agent,
-                outcome.s[agent],
-                outcome.s_max[agent],
-                amount / self.host.settings.minor,
-            )
-        log.info("Ledger head %s", outcome.head)
+    def _end(self, center: Center) -> None:
+        self.outcome = self.host.session.conclude(center)
+        self.host.session.close()
 
 
 def show_in_fedml_log() -> None:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ...agent import authentic
-from ...center import Center, Outcome
+from ...center import Center
 from ...checks import nearest
 from ...errors import QuorumError, ReportRefused
 from ...messages import Enrol, Report, RoundResult
 from . import wire
-from .settings import HostSettings
+from .settings import FedmlSettings
 from .transports import Transport
 
 log = logging.getLogger("fedincentive")
@@ -30,7 +30,7 @@ class Server:
         self,
         link: Transport,
         ranks: Ranks,
-        host: HostSettings,
+        host: FedmlSettings,
         start: Callable[[list[Enrol]], Center],
         *,
         keys: Mapping[str, bytes] | None = None,
@@ -46,15 +46,13 @@ class Server:
         self._sent: dict[str, float] = {}  # when the broadcast last went to each agent
         self._senders = ThreadPoolExecutor(2 * len(ranks)) if link.concurrent else None
 
-    def run(self) -> Outcome:
+    def run(self) -> Center:
         if self.center is None:
             self.center = self._start(self._enrol_all())
         while not self.center.done:
             self._round(self.center)
         self._tell_the_end(self.center)
-        outcome = self.center.outcome
-        assert outcome is not None
-        return outcome
+        return self.center
 
     def _enrol_all(self) -> list[Enrol]:
         """Wait until every agent has enrolled: payments compare each one with all others."""

@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
-from ... import checks, mechanisms
-from ...checks import nearest, setting
+from ... import checks, hosting
+from ...checks import setting
 from ...errors import SettingError
+from ...settings import Settings
 
 # What FedML's YAML says elsewhere: the core's key -> FedML's
 FEDML_HAS = {
@@ -40,36 +41,17 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(checks.text(name, agent) for agent in value)
 
 
-def strategies(name: str, value: Any) -> str | dict[str, str]:
-    if isinstance(value, Mapping):
-        return {checks.text(name, agent): checks.text(f"{name}.{agent}", v) for agent, v in value.items()}
-    return checks.text(name, value)
-
-
 @dataclasses.dataclass(frozen=True)
-class HostSettings:
-    """What the FedML host needs beside `fedincentive.mechanisms.Settings`."""
+class FedmlSettings(hosting.HostSettings):
+    """What the FedML host needs beside `fedincentive.Settings`."""
+
+    title = "FedML"
 
     agents: tuple[str, ...] | None = setting(
         names, None, help="Stable agent names in the order of FedML's clients; agent-1, agent-2, ... when not given."
     )
-    strategy: str | dict[str, str] = setting(
-        strategies,
-        "gradient",
-        help="What agents want to give: gradient, fixed or free-rider; one for all, or a mapping.",
-    )
-    start: float = setting(checks.real(0.0, 1.0), 0.5, help="The part of its points each agent contributes at first.")
     game: str | None = setting(
         checks.optional(checks.text), None, help="A closed-form game (YAML) that the clients play instead of training."
-    )
-    output: str = setting(
-        checks.text, "fedincentive-runs", help="Directory of the runs' ledgers and states, one folder for each run."
-    )
-    join_timeout: float = setting(
-        checks.real(above=0.0), 300.0, help="Seconds the server waits for all agents to enrol before the first round."
-    )
-    round_timeout: float = setting(
-        checks.real(above=0.0), 600.0, help="Seconds after which an agent that has not answered is absent in a round."
     )
     server_timeout: float = setting(
         checks.real(above=0.0), 120.0, help="Seconds after which a client gives up on a server that is not there."
@@ -79,32 +61,23 @@ class HostSettings:
     )
 
 
-def read(args: Any) -> tuple[mechanisms.Settings, HostSettings]:
+def read(args: Any) -> tuple[Settings, FedmlSettings]:
     """Both parts of `args.incentive`, completed from FedML's own settings; every problem is a SettingError."""
     given = getattr(args, "incentive", None) or {}
     refuse_flat(args)
-    if not isinstance(given, Mapping):
-        raise SettingError(f"incentive_args.incentive must be a mapping of settings, not {given!r}.")
-    core = {field.name for field in dataclasses.fields(mechanisms.Settings)}
-    host = {field.name for field in dataclasses.fields(HostSettings)}
-    known = sorted((core | host) - set(FEDML_HAS))
-    for key in given:
-        if key in FEDML_HAS:
-            raise SettingError(f"incentive.{key} is FedML's own setting: give it as {FEDML_HAS[key]}.")
-        if key not in known:
-            raise SettingError(f"incentive has no setting {key!r}.{nearest(str(key), known)}")
-    values: dict[str, Any] = {key: value for key, value in given.items() if key in core}
-    values["mechanism"] = str(args.federated_optimizer)
-    values["rounds"] = int(args.comm_round)
-    values["run"] = checks.folder_name("run_id", str(getattr(args, "run_id", "0")))
-    values.setdefault("seed", int(getattr(args, "random_seed", 0)))
+    fixed: dict[str, Any] = {
+        "mechanism": str(args.federated_optimizer),
+        "rounds": int(args.comm_round),
+        "run": checks.folder_name("run_id", str(getattr(args, "run_id", "0"))),
+        "seed": int(getattr(args, "random_seed", 0)),
+    }
     per_round, total = int(args.client_num_per_round), int(args.client_num_in_total)
     if per_round < total:
-        values.setdefault("sampled", per_round)
-    settings = mechanisms.Settings.read(values)
+        fixed["sampled"] = per_round
+    settings, host = hosting.read(given, FedmlSettings, fixed, FEDML_HAS)
     if settings.local != "epochs":
         raise SettingError("incentive.local is 'gradient', but FedML's trainers train for epochs: leave it out.")
-    return settings, checks.read(HostSettings, {k: v for k, v in given.items() if k in host}, "incentive")
+    return settings, host
 
 
 def refuse_flat(args: Any) -> None:
@@ -120,10 +93,10 @@ def refuse_flat(args: Any) -> None:
         )
 
 
-def agent_names(host: HostSettings, n: int) -> tuple[str, ...]:
+def agent_names(host: FedmlSettings, n: int) -> tuple[str, ...]:
     """One name per client; padded, so that name order is client order."""
     if host.agents is None:
-        return tuple(f"agent-{rank:0{len(str(n))}d}" for rank in range(1, n + 1))
+        return tuple(hosting.agent_name(index, n) for index in range(n))
     if len(host.agents) != n:
         raise SettingError(
             f"incentive.agents has {len(host.agents)} names for {n} clients (train_args.client_num_in_total)."

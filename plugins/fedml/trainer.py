@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -57,32 +56,9 @@ def trainer_site(
     """A site whose training and loss are the trainer's own."""
     work = _Work(trainer, agent, data, settings.seed, device, args)
     own = trainer.cost_of(agent) if isinstance(trainer, IncentiveClientTrainer) else None
-    site = _TrainerSite(
-        len(data),
-        work.train,
-        work.loss,
-        order=draws.order(settings.seed, agent, len(data)),
-        reward=math.log(max(classes, 2)),
-        cost_per_point=settings.cost_of(agent) if own is None else float(own),
-        value_per_nat=settings.value_per_nat,
-        loss_cap=settings.loss_cap,
+    return LossSite.of(
+        settings, agent, len(data), work.train, work.loss, classes=classes, cost=own, w0=work.first_model
     )
-    site.first_model = work.first_model
-    return site
-
-
-class _TrainerSite(LossSite):
-    """Its first model is only read when a strategy asks for it: scalar rounds never touch the model."""
-
-    first_model: Any = None
-
-    @property  # type: ignore[override]
-    def w0(self) -> Update | None:
-        return self.first_model() if self.first_model is not None else None
-
-    @w0.setter
-    def w0(self, value: Update | None) -> None:
-        pass  # LossSite's constructor sets it; the trainer's model is the only one here
 
 
 class _Work:
@@ -91,12 +67,9 @@ class _Work:
     def __init__(self, trainer: ClientTrainer, agent: str, data: LocalData, seed: int, device: Any, args: Any) -> None:
         self.trainer, self.agent, self.data = trainer, agent, data
         self.seed, self.device, self.args = seed, device, args
-        self._first: Update | None = None
 
     def first_model(self) -> Update:
-        if self._first is None:
-            self._first = to_arrays(self.trainer.get_model_params())
-        return self._first
+        return to_arrays(self.trainer.get_model_params())
 
     def train(self, w: Update, points: np.ndarray, step: int) -> Update:
         seed = draws.local_seed(self.seed, self.agent, step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from ...errors import SettingError
 from ...game import Game
 from ...identity import sign_enrolment
 from ...messages import Broadcast, Update
-from .node import Number, agent_key, agent_name, cost_of, named, node_setting
+from .node import Number, agent_key, agent_name, cost_of, node_setting
 from .records import INCENTIVE, MESSAGE_TYPES, enrol_content, read_broadcast, report_content, to_arrays, to_record
 from .settings import read
 
@@ -122,9 +121,8 @@ class StrategicApp(ClientApp):
 
     def _agent(self, task: Task) -> Agent:
         site = self._site(task)
-        strategy = (
-            self._strategy or node_setting(task.context, "strategy", str) or named(task.host.strategy, task.agent)
-        )
+        told = self._strategy or node_setting(task.context, "strategy", str)
+        strategy = told or task.host.strategy_of(task.agent)
         key = agent_key(task.context)
         return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, key=key)
 
@@ -165,21 +163,19 @@ def strategic(
     """
 
     def site(task: Task) -> LossSite:
-        settings, count = task.settings, known_size(task, size)
-        return LossSite(
-            count,
+        return LossSite.of(
+            task.settings,
+            task.agent,
+            known_size(task, size),
             task.train,
             lambda w: task.loss(w, loss),
-            order=draws.order(settings.seed, task.agent, count),
-            reward=math.log(classes),
-            cost_per_point=cost_of(cost, task.context, settings, task.agent),
-            value_per_nat=settings.value_per_nat,
-            loss_cap=settings.loss_cap,
-            w0=first_model(task, model),
+            classes=classes,
+            cost=cost_of(cost, task.context, task.settings, task.agent),
+            w0=None if model is None else lambda: to_arrays(model(task.context)),
         )
 
     def s0(task: Task, site: Site) -> float:
-        return float(round(task.host.start * site.s_max))
+        return task.host.first(site.s_max)
 
     return StrategicApp(app, site, s0=s0, strategy=strategy, lies=lies, arrays=arrays, config=config)
 
@@ -213,11 +209,3 @@ def known_size(task: Task, size: int | Callable[[Context], int]) -> int:
         memory = ConfigRecord({**(memory or {}), "size": int(size(task.context))})
         task.context.state[STATE] = memory
     return int(memory["size"])  # type: ignore[arg-type]
-
-
-def first_model(task: Task, model: Callable[[Context], ArrayRecord] | None) -> Update | None:
-    """w0, read only where the slope needs it: phase 1 with the bounded slope never touches a model."""
-    if model is None or task.told["phase"] != "contribute":
-        return None
-    needed = json.loads(task.told["settings"]).get("slope") != "bounded"
-    return to_arrays(model(task.context)) if needed else None

@@ -11,15 +11,15 @@ from typing import Any
 
 from flwr.app import Context
 
+from ... import hosting
 from ...errors import SettingError
 from ...settings import Settings
-from .settings import HostSettings
 
 Number = float | Mapping[str, float] | Callable[[Context], float] | None
 
 
 def agent_name(context: Context) -> str:
-    """The node's stable name: `agent` of its node-config, else agent-<partition-id>, padded so that names sort."""
+    """The node's stable name: `agent` of its node-config, else agent-<partition-id + 1>, as in every host."""
     name = node_setting(context, "agent", str)
     if name:
         return name
@@ -29,7 +29,7 @@ def agent_name(context: Context) -> str:
             f"Node {context.node_id} has no stable name: start it with --node-config 'agent=\"hospital-a\" ...', or "
             "with partition-id and num-partitions. Node ids change when a node is started again."
         )
-    return f"agent-{index:0{len(str(count - 1))}d}"
+    return hosting.agent_name(index, count)
 
 
 def node_setting(context: Context, key: str, kind: type) -> Any:
@@ -51,10 +51,6 @@ def agent_key(context: Context) -> bytes | None:
     if len(secret) < 16:
         raise SettingError(f"node-config key-file: the secret in {path} needs 16 or more characters.")
     return secret.encode()
-
-
-def named(strategy: str | Mapping[str, str], agent: str) -> str:
-    return strategy if isinstance(strategy, str) else strategy.get(agent, HostSettings().strategy)  # type: ignore[return-value]
 
 
 def cost_of(cost: Number, context: Context, settings: Settings, agent: str) -> float:

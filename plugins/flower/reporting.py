@@ -1,17 +1,13 @@
-"""What Flower's users see of a round: metrics in the Result, lines in the log."""
+"""What Flower's users see of a round in the Result: the agents' own metrics, and the round's."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from flwr.app import MetricRecord, RecordDict
 
-from ...center import Outcome
 from ...messages import RoundResult
-
-log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
 
 MetricsOf = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -32,37 +28,3 @@ def numbers(found: RoundResult, minor: int) -> dict[str, Any]:
         "incentive.s": [float(points) for points in found.s.values()],
         "incentive.payments": [found.payments.get(agent, 0) / minor for agent in found.s],
     }
-
-
-def log_round(found: RoundResult) -> None:
-    if found.repeated:
-        log.warning("Round %d (%s) is asked again; absent: %s", found.round, found.phase, ", ".join(found.absent))
-        return
-    welfare = f", welfare {found.metrics['welfare']:.6g}" if "welfare" in found.metrics else ""
-    absent = f", absent {', '.join(found.absent)}" if found.absent else ""
-    head = f", ledger {found.head[:16]}" if found.head else ""
-    log.info(
-        "Round %d (%s): contributions %.6g%s%s%s",
-        found.round,
-        found.phase,
-        sum(found.s.values()),
-        welfare,
-        absent,
-        head,
-    )
-
-
-def log_outcome(outcome: Outcome, minor: int, seconds: float) -> None:
-    log.info(
-        "Run %s (%s) ended: %s, in %.1f seconds. %s",
-        outcome.run,
-        outcome.mechanism,
-        outcome.status,
-        seconds,
-        outcome.advice,
-    )
-    for agent, points in outcome.s.items():
-        log.info(
-            "  %s: %g of %g points, payment %.6f", agent, points, outcome.s_max[agent], outcome.payments[agent] / minor
-        )
-    log.info("Ledger head %s", outcome.head)

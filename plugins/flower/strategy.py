@@ -13,10 +13,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from ... import ledger, mechanisms
-from ...agent import read_keys
 from ...center import Center, Outcome
 from ...errors import ReportRefused, RunError
+from ...hosting import Session
 from ...ledger import Ledger
 from ...messages import RoundResult, Update
 from ...payments import Oracles
@@ -24,7 +23,7 @@ from ...settings import Settings
 from . import reporting
 from .nodes import Nodes
 from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
-from .settings import HostSettings, read
+from .settings import FlowerSettings, read
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
 
@@ -41,7 +40,7 @@ class IncentiveStrategy(FedAvg):
     def __init__(
         self,
         settings: Settings,
-        host: HostSettings = HostSettings(),  # noqa: B008
+        host: FlowerSettings = FlowerSettings(),  # noqa: B008
         *,
         ledger: Ledger | str | Path | None = None,
         buffers: Collection[str] = (),
@@ -68,6 +67,7 @@ class IncentiveStrategy(FedAvg):
         self.rounds: list[RoundResult] = []
         self._ledger = ledger
         self._center: Center | None = None
+        self._session: Session | None = None
         self._nodes: Nodes | None = None
         self._encoded: tuple[Update, ArrayRecord] | None = None
         self._asking: dict[int, str] = {}  # node -> agent of the round that is open
@@ -83,6 +83,12 @@ class IncentiveStrategy(FedAvg):
         if self._center is None:
             raise RunError(f"{type(self).__name__} has no center yet: it is made when start() has enrolled the agents.")
         return self._center
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            raise RunError(f"{type(self).__name__} has no session yet: it begins with start().")
+        return self._session
 
     @property
     def nodes(self) -> Nodes:
@@ -114,21 +120,21 @@ class IncentiveStrategy(FedAvg):
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         wait = self.host.round_timeout if timeout is None else timeout
         self.summary()
-        book, own = self._open_ledger()
+        session = Session(self.settings, self.host, log, ledger=self._ledger, oracles=self.oracles)
+        self._session = session
         try:
-            self._begin(grid, initial_arrays, book)
+            session.preflight(self.host.agents)
+            self._begin(grid, initial_arrays, session)
             result = Result(arrays=initial_arrays)
             configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
             self._evaluate_centrally(evaluate_fn, 0, result)
             while not self.center.done:
                 self._play_round(grid, wait, configs, evaluate_fn, result)
+            self.outcome = session.conclude(self.center)
         finally:
-            if own:
-                book.close()
-        self.outcome = self.center.outcome
-        assert self.outcome is not None
+            session.close()
         result.arrays = self._model()
-        reporting.log_outcome(self.outcome, self.settings.minor, time.monotonic() - begun)
+        log.info("The run took %.1f seconds", time.monotonic() - begun)
         return result
 
     def _play_round(self, grid: Grid, wait: float, configs: Any, evaluate_fn: Any, result: Result) -> None:
@@ -234,7 +240,7 @@ class IncentiveStrategy(FedAvg):
                 log.warning("%s", refusal)
         found = self.center.close()
         self.rounds.append(found)
-        reporting.log_round(found)
+        self.session.note(found)
         return found, [contents[agent] for agent in sorted(contents)]
 
     def _evaluate_centrally(self, evaluate_fn: Any, step: int, result: Result) -> None:
@@ -245,36 +251,8 @@ class IncentiveStrategy(FedAvg):
 
     # The start
 
-    def _begin(self, grid: Grid, initial_arrays: ArrayRecord, book: Ledger) -> None:
-        keys = None if self.settings.keys is None else read_keys(self.settings.keys)
-        self._nodes = Nodes(grid, self.settings.run, keys)
+    def _begin(self, grid: Grid, initial_arrays: ArrayRecord, session: Session) -> None:
+        self._nodes = Nodes(grid, self.settings.run, session.keys)
         enrolled = self.nodes.enrol(self.host.agents, self.host.join_timeout)
         log.info("%d agents enrolled: %s", len(enrolled), ", ".join(enrol.agent for enrol in enrolled))
-        self._center = Center.open(
-            self.settings,
-            mechanisms.get(self.settings.mechanism, self.settings),
-            enrolled,
-            to_arrays(initial_arrays),
-            book,
-            Path(self.settings.state) if self.settings.state else self.directory / "state",
-            keys=keys,
-            buffers=self.buffers,
-            oracles=self.oracles,
-        )
-
-    @property
-    def directory(self) -> Path:
-        """Where the run's ledger and state are unless the settings say otherwise."""
-        return Path(self.host.output).expanduser().resolve() / self.settings.run
-
-    def _open_ledger(self) -> tuple[Ledger, bool]:
-        """The ledger, and whether it is ours to close."""
-        if isinstance(self._ledger, Ledger):
-            return self._ledger, False
-        target = self._ledger or self.settings.ledger
-        if target is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            target = self.directory / "ledger.sqlite"
-        book = ledger.open(target, minor=self.settings.minor)
-        log.info("Ledger: %s", book.address)
-        return book, True
+        self._center = session.center(enrolled, to_arrays(initial_arrays), tuple(self.buffers))

@@ -10,7 +10,7 @@ from fedincentive import engine, mechanisms
 from fedincentive.adversary import Misreport, attack
 from fedincentive.agent import Agent, Away, ClosedFormSite
 from fedincentive.center import Center
-from fedincentive.errors import QuorumError, SettingError
+from fedincentive.errors import QuorumError, RunError, SettingError
 from fedincentive.game import random_data_value, repaired_example
 
 

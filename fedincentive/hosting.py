@@ -1,0 +1,226 @@
+"""A host session: what every framework's adapter does around a run, once.
+
+A host (FedML, Flower, ...) only carries messages. Settings, names, keys, the ledger and the state, the checks before
+anyone is asked to join, the lines of the log and the certificate at the end are the same everywhere, and are here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from . import checks, mechanisms
+from . import ledger as books
+from .center import Center, Outcome, state
+from .checks import nearest, setting
+from .errors import SettingError
+from .game import Game
+from .identity import read_keys
+from .ledger import Ledger
+from .manifest import DEFAULT
+from .mechanisms import Mechanism
+from .messages import Enrol, RoundResult, Update
+from .payments import Oracles
+from .settings import Settings
+
+
+def by_agent(name: str, value: Any) -> str | dict[str, str]:
+    """One text for all agents, or a mapping from agent to its own."""
+    if isinstance(value, Mapping):
+        return {checks.text(name, agent): checks.text(f"{name}.{agent}", v) for agent, v in value.items()}
+    return checks.text(name, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSettings:
+    """What a host needs beside `fedincentive.Settings`; each host adds its own."""
+
+    title: ClassVar[str] = "the host"
+
+    strategy: str | dict[str, str] = setting(
+        by_agent,
+        "gradient",
+        help="What agents want to give: gradient, fixed or free-rider; one for all, or a mapping by agent.",
+    )
+    start: float = setting(checks.real(0.0, 1.0), 0.5, help="The part of its points each agent contributes at first.")
+    output: str = setting(
+        checks.text, "fedincentive-runs", help="Directory of the runs' ledgers and states, one folder for each run."
+    )
+    join_timeout: float = setting(
+        checks.real(above=0.0), 300.0, help="Seconds the server waits for the agents to enrol before the first round."
+    )
+    round_timeout: float = setting(
+        checks.real(above=0.0), 600.0, help="Seconds after which an agent that has not answered is absent in a round."
+    )
+
+    def strategy_of(self, agent: str) -> str:
+        return self.strategy if isinstance(self.strategy, str) else self.strategy.get(agent, "gradient")
+
+    def first(self, s_max: float) -> float:
+        """What an agent with this many points contributes at first."""
+        return float(round(self.start * s_max))
+
+
+H = TypeVar("H", bound=HostSettings)
+
+
+def read(
+    given: Mapping[str, Any], host: type[H], fixed: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None
+) -> tuple[Settings, H]:
+    """Both parts of the `incentive` mapping; every problem is a SettingError.
+
+    `fixed` are settings that the framework has already, `elsewhere` where its users give those that may not stand here.
+    """
+    checks.mapping("incentive", given)
+    core = {field.name for field in dataclasses.fields(Settings)}
+    own = {field.name for field in dataclasses.fields(host)}
+    known = sorted((core | own) - set(elsewhere or {}))
+    for key in given:
+        if key in (elsewhere or {}):
+            raise SettingError(f"incentive.{key} is {host.title}'s own setting: give it as {(elsewhere or {})[key]}.")
+        if key not in known:
+            raise SettingError(f"incentive has no setting {key!r}.{nearest(str(key), known)}")
+    values = {**fixed, **given}
+    settings = Settings.read({key: value for key, value in values.items() if key in core})
+    return settings, checks.read(host, {key: value for key, value in given.items() if key in own}, "incentive")
+
+
+def agent_name(index: int, count: int) -> str:
+    """The name of a host's client `index`, from 0, where it is given no other; padded, so that name order is theirs.
+
+    >>> agent_name(0, 12), agent_name(11, 12)
+    ('agent-01', 'agent-12')
+    """
+    return f"agent-{index + 1:0{len(str(count))}d}"
+
+
+class Session:
+    """One run in one host. `ledger` is an open ledger or where it is; `game` the closed-form one that is played.
+
+    A host makes a session, calls `preflight` before it asks anyone to join, then `center` (or `saved`, where a run is
+    resumed before anyone is back), `note` after every round, and `conclude` at the end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        host: HostSettings,
+        log: logging.Logger,
+        *,
+        mechanism: type[Mechanism] | None = None,
+        ledger: Ledger | str | Path | None = None,
+        game: Game | None = None,
+        oracles: Oracles = Oracles(),  # noqa: B008
+    ) -> None:
+        self.settings, self.host, self.log, self.game, self.oracles = settings, host, log, game, oracles
+        self._mechanism, self._ledger = mechanism, ledger
+
+    @property
+    def directory(self) -> Path:
+        """Where the run's ledger and state are unless the settings say otherwise."""
+        return Path(self.host.output).expanduser().resolve() / self.settings.run
+
+    @property
+    def state_path(self) -> Path:
+        return Path(self.settings.state) if self.settings.state else self.directory / "state"
+
+    @property
+    def resumes(self) -> bool:
+        """Is there a saved run to go on with, and are we asked to?"""
+        return self.settings.resume and state.exists(self.state_path)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        made = self._mechanism
+        return mechanisms.get(self.settings.mechanism, self.settings) if made is None else made(self.settings)
+
+    @cached_property
+    def keys(self) -> dict[str, bytes] | None:
+        return read_keys(self.settings.keys) if self.settings.keys else None
+
+    def key(self, agent: str) -> bytes | None:
+        """The agent's own secret; None in a run without keys."""
+        if self.keys is not None and agent not in self.keys:
+            raise SettingError(f"incentive.keys: {self.settings.keys} has no secret for agent {agent!r}.")
+        return None if self.keys is None else self.keys[agent]
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        if isinstance(self._ledger, Ledger):
+            return self._ledger
+        target = self._ledger or self.settings.ledger
+        if target is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            target = self.directory / DEFAULT
+        book = books.open(target, minor=self.settings.minor)
+        self.log.info("Ledger: %s", book.address)
+        return book
+
+    def preflight(self, agents: Sequence[str] | int) -> None:
+        """Refuse what cannot end well before anyone is asked to join; `agents` are their names, or the least number."""
+        self.mechanism.check(agents if isinstance(agents, int) else len(agents), self.oracles)
+        for agent in () if isinstance(agents, int) else agents:
+            self.key(agent)
+        if not self.resumes:
+            state.refuse_existing(self.settings.run, self.state_path, self.ledger)
+
+    def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
+        """A new center for the enrolled agents, or the saved one where the run is resumed."""
+        return Center.open(
+            self.settings,
+            self.mechanism,
+            enrolled,
+            w0,
+            self.ledger,
+            self.state_path,
+            keys=self.keys,
+            buffers=buffers,
+            oracles=self.oracles,
+        )
+
+    def saved(self, buffers: Sequence[str] | frozenset[str] = ()) -> Center | None:
+        """The center of a run to resume, before anyone has enrolled again; None for a new run."""
+        if not self.resumes:
+            return None
+        return Center.restore(
+            self.state_path,
+            self.settings,
+            self.mechanism,
+            self.ledger,
+            keys=self.keys,
+            buffers=buffers,
+            oracles=self.oracles,
+        )
+
+    def note(self, result: RoundResult, **more: float | None) -> None:
+        """One line of the log per round; `more` are a host's own numbers."""
+        if result.repeated:
+            absent = ", ".join(result.absent)
+            self.log.warning("Round %d (%s) is asked again; absent: %s", result.round, result.phase, absent)
+            return
+        numbers = {"contributions": sum(result.s.values()), "welfare": result.metrics.get("welfare"), **more}
+        parts = [f"{name} {value:.6g}" for name, value in numbers.items() if value is not None]
+        parts += [f"absent {', '.join(result.absent)}"] if result.absent else []
+        parts += [f"ledger {result.head[:16]}"] if result.head else []
+        self.log.info("Round %d (%s): %s", result.round, result.phase, ", ".join(parts))
+
+    def conclude(self, center: Center) -> Outcome:
+        """The end: the certificate is made and kept, and the log's last lines say how the run ended."""
+        ended = center.conclude(self.game)
+        self.log.info("Run %s (%s) ended: %s. %s", ended.run, ended.mechanism, ended.status, ended.advice)
+        for agent, amount in ended.payments.items():
+            gave, had = ended.s[agent], ended.s_max[agent]
+            self.log.info("  %s: %g of %g points, balance %+.6f", agent, gave, had, amount / self.settings.minor)
+        for line in str(ended.certificate).splitlines():
+            self.log.info("%s", line)
+        self.log.info("Ledger head %s", ended.checkpoint)
+        return ended
+
+    def close(self) -> None:
+        """Close the ledger where this session opened it."""
+        if "ledger" in self.__dict__ and not isinstance(self._ledger, Ledger):
+            self.ledger.close()
