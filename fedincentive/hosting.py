@@ -160,10 +160,11 @@ class Session:
         self.log.info("Ledger: %s", book.address)
         return book
 
-    def preflight(self, agents: Sequence[str] | int) -> None:
-        """Refuse what cannot end well before anyone is asked to join; `agents` are their names, or the least number."""
-        self.mechanism.check(agents if isinstance(agents, int) else len(agents), self.oracles)
-        for agent in () if isinstance(agents, int) else agents:
+    def preflight(self, agents: Sequence[str] = ()) -> None:
+        """Refuse what cannot end well before anyone is asked to join; `agents` are the names that are known."""
+        if agents:
+            self.mechanism.check(len(agents), self.oracles)
+        for agent in agents:
             self.key(agent)
         if not self.resumes:
             state.refuse_existing(self.settings.run, self.state_path, self.ledger)

@@ -125,6 +125,16 @@ class SavedRun:
         )
 
 
+def find(run: Path) -> Path:
+    """The manifest of a run that is named by its folder, its state folder, or the manifest itself."""
+    for place in (run, run / FILE, run / "state" / FILE):
+        if place.is_file():
+            return place
+    raise RunError(
+        f"There is no {FILE} in {run}, nor in {run / 'state'}: name the folder of a run that kept its state."
+    )
+
+
 def beside(ledger: str, runs: Collection[str]) -> dict[str, SavedRun]:
     """The manifests that belong to a ledger file which holds these runs, by run."""
     if "://" in ledger:
@@ -135,5 +145,5 @@ def beside(ledger: str, runs: Collection[str]) -> dict[str, SavedRun]:
 
 def _places(ledger: Path) -> Iterator[Path]:
     """FedML and Flower keep a run's state in state/, `fedincentive play` in LEDGER.runs/RUN/."""
-    yield from ledger.parent.glob("state/manifest.json")
-    yield from sorted(Path(f"{ledger}.runs").glob("*/manifest.json"))
+    yield from ledger.parent.glob(f"state/{FILE}")
+    yield from sorted(Path(f"{ledger}.runs").glob(f"*/{FILE}"))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
+import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +112,30 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(fedincentive)
     with pytest.raises(AttributeError, match="trimmed_mean"):
         _ = fedincentive.trimed_mean
+
+
+@pytest.mark.parametrize("name", fedincentive.__all__)
+def test_every_public_name_has_an_example_that_runs(name: str) -> None:
+    thing = getattr(fedincentive, name)
+    home = thing if inspect.ismodule(thing) else importlib.import_module(thing.__module__)
+    found = doctest.DocTestFinder(recurse=False).find(thing, name, module=home)
+    assert sum(len(test.examples) for test in found) > 0, f"{name} has no example in its docstring."
+    for test in found:
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_help_and_dir_show_what_is_ours() -> None:
+    page = pydoc.render_doc(fedincentive)
+    for name in ("play", "trimmed_mean", "certify", "payments", "docs/extending.md"):
+        assert name in page
+    assert set(dir(fedincentive)) == {*fedincentive.__all__, "__version__"}
+    assert doctest.testmod(fedincentive).failed == 0
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names: dict[str, Path] = {}
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                assert node.name not in names, f"{node.name} is in {names[node.name]} and in {path}."
+                names[node.name] = path

@@ -1,4 +1,9 @@
-"""Aggregation rules over clients' updates: NumPy arrays, CPU torch tensors, or mappings of them."""
+"""Aggregation rules over clients' updates: NumPy arrays, torch tensors, mappings of them, or files.
+
+>>> import numpy as np
+>>> rule("median")([np.float32([1]), np.float32([7]), np.float32([3])]), names()[:3]
+(array([3.], dtype=float32), ['mean', 'trimmed-mean', 'median'])
+"""
 
 from __future__ import annotations
 

@@ -39,6 +39,19 @@ class Center:
     keys, `buffers` the entries of w that are not parameters (BatchNorm statistics, counters), `oracles` what can be
     checked. `Center.open` continues a saved run where the settings say `resume`. A host that has steps of its own
     around the aggregation sets `hooks`.
+
+    A round is broadcast, submit, close, and in training rounds w <- w + (eta/n) sum_i d_i:
+
+    >>> import numpy as np
+    >>> from fedincentive import Settings, mechanisms
+    >>> settings = Settings.read({"mechanism": "fedavg", "rounds": 1, "report_values": False})
+    >>> agents = [Enrol("a", s_max=10.0, s0=5.0), Enrol("b", s_max=20.0, s0=5.0)]
+    >>> center = Center(settings, mechanisms.get("fedavg", settings), agents, {"w": np.zeros(1)})
+    >>> for agent, points, d in (("a", 10.0, 1.0), ("b", 20.0, 3.0)):
+    ...     _ = center.submit(Report("run", 0, "train", agent, delivered=points, update={"w": np.array([d])}))
+    >>> _ = center.close()
+    >>> center.done, center.w["w"]
+    (True, array([2.]))
     """
 
     hooks: rounds.Hooks | None = None

@@ -15,7 +15,13 @@ from ..run import Run
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `status` is "complete", "rested" or "round limit"; `advice` says what to do then."""
+    """The end of a run. `status` is "complete", "rested" or "round limit"; `advice` says what to do then.
+
+    >>> from fedincentive import play
+    >>> ended = play({"game": {"kind": "repaired"}}, beta="0.01", gamma=20.0, rounds=5)
+    >>> ended.status, ended.short
+    ('rested', ('agent-1',))
+    """
 
     run: str
     mechanism: str

@@ -14,6 +14,7 @@ from ..errors import FedIncentiveError
 # subcommand -> (module, one line of help shown without importing it)
 COMMANDS = {
     "aggregate": ("aggregate", "Aggregate update files robustly, larger than memory, without any framework."),
+    "certify": ("certify", "Show the certificate of a finished run: what held, what was broken, on what basis."),
     "doctor": ("doctor", "What is installed, what is active, what is missing."),
     "ledger": ("ledger", "Read, check and export a payment ledger."),
     "play": ("play", "Play a closed-form game to its end and certify the outcome."),

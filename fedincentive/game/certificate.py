@@ -276,7 +276,15 @@ class Fact:
 
 @dataclass(frozen=True)
 class Certificate:
-    """One printable and JSON-able result: `print(certificate)`, `certificate.to_json()`, `Certificate.from_json`."""
+    """One printable and JSON-able result: `print(certificate)`, `certificate.to_json()`, `Certificate.from_json`.
+
+    regret = max_i max_t u_i(w, (t, s_-i)) - u_i(w, s) is 0 if and only if nobody gains by moving alone.
+
+    >>> from fedincentive import play
+    >>> found = play({"game": {"kind": "repaired"}}, beta="0.5", rounds=5).certificate
+    >>> found.regret.value, Certificate.from_json(found.to_json()) == found
+    (0.0, True)
+    """
 
     agents: int
     payments: tuple[str, ...]  # those that were made, in a few words each
@@ -346,6 +354,9 @@ class Evidence:
     `game` and `w` are None in a real federation, whose center knows neither c_i nor v_i. `s` is what each agent gave,
     `basis` how that is known, `game_basis` how the game is; `payments` are those that were made, `postings` what they
     posted in minor units, one mapping per entry; `treasury` is what the center paid out.
+
+    >>> Evidence(("a", "b"), [3.0, 5.0], [3.0, 5.0], postings=({"a": -1, "b": 1},), basis="reported").regret.basis
+    'unavailable'
     """
 
     agents: tuple[str, ...]

@@ -1,7 +1,11 @@
 """The payment ledger: exact, append-only, hash-chained, checkable by anyone.
 
-with ledger.open("payments.db") as book:
-    receipt = book.append(payments.contribution.tranche("demo", 7, ...))
+>>> import tempfile
+>>> from fedincentive.payments.contribution import settlement
+>>> with tempfile.TemporaryDirectory() as folder, open(f"{folder}/payments.db") as book:
+...     receipt = book.append(settlement("demo", 0, beta="0.5", s={"a": 1, "b": 3}, scale=1))
+...     receipt.seq, book.balances()
+(1, {'a': -1000000, 'b': 1000000})
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ packages offer in the group `fedincentive.payments`:
 
     [project.entry-points."fedincentive.payments"]
     my-payment = "my_package:MyPayment"
+
+>>> contribution.amounts("0.5", {"a": 1, "b": 3}, scale=1)
+{'a': -1000000, 'b': 1000000}
 """
 
 from __future__ import annotations

@@ -203,7 +203,8 @@ class Payment:
 
     def summary(self) -> str:
         """Its price and when it is paid, in a few words."""
-        return ", ".join(f"{key} = {value}" for key, value in self.terms().items()) or self.name
+        prices = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return ", ".join([self.name, *(f"{key} = {v}" for key, v in prices.items() if isinstance(v, Fraction))])
 
     def promises(self, oracles: Oracles) -> Promises:
         """What paying it adds to a mechanism's promises and takes from them, with what the center can check."""

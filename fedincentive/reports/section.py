@@ -26,6 +26,7 @@ def section(run: RunTotals, address: str, result: Verification, *, titled: bool)
             f'<div class="charts">{_contributions(run)}{_balances(run)}{_over_rounds(run)}</div>',
             "<h3>Agents</h3>" + _agents(run),
             "<h3>Ledger</h3>" + _checks(run, address, result),
+            _certificate(run),
             details("Rounds", _rounds(run)),
             details("Settings", pre(json.dumps(run.manifest.settings, indent=1))) if run.manifest.settings else "",
             "</section>",
@@ -163,6 +164,15 @@ def _checks(run: RunTotals, address: str, result: Verification) -> str:
     ]
     body = "".join(f"<tr><th>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
     return f'<table class="words"><tbody>{body}</tbody></table>'
+
+
+def _certificate(run: RunTotals) -> str:
+    """What the run's center certified; it stands beside the chain, which does not cover it."""
+    found = run.manifest.certificate
+    if found is None:
+        return ""
+    note = "Each line ends with what it rests on. It is kept with the manifest; the chain does not cover it."
+    return f'<h3>Certificate</h3>{pre(str(found))}<p class="small">{text(note)}</p>'
 
 
 def _rounds(run: RunTotals) -> str:

@@ -123,7 +123,7 @@ class IncentiveStrategy(FedAvg):
         session = Session(self.settings, self.host, log, ledger=self._ledger, oracles=self.oracles)
         self._session = session
         try:
-            session.preflight(self.host.agents)
+            session.preflight()
             self._begin(grid, initial_arrays, session)
             result = Result(arrays=initial_arrays)
             configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
