@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fedincentive.plugins.fedml.transports import over_grpc, parts
+from fedincentive.plugins.fedml.transports import chunks, over_grpc
 from fedincentive.plugins.fedml.transports.chunks import Assembly, Busy, Lost, divide
 from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 from ports import free_port
@@ -16,7 +16,7 @@ from ports import free_port
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 1000)
+    monkeypatch.setattr(chunks, "PART", 1000)
 
 
 def frame(size: int, seed: int = 0) -> bytes:
@@ -41,13 +41,13 @@ def test_a_part_that_comes_twice_counts_once(small_parts: None) -> None:
 
 def test_a_part_without_its_beginning_is_lost(small_parts: None) -> None:
     assembly, pieces = Assembly(), list(divide(frame(3500)))
-    for wrong in (pieces[1], pieces[0][:20], pieces[0][: parts.HEAD.size]):
+    for wrong in (pieces[1], pieces[0][:20], pieces[0][: chunks.HEAD.size]):
         with pytest.raises(Lost):
             assembly.add(wrong)
     assembly.add(pieces[0])
     with pytest.raises(Lost):
         assembly.add(pieces[2])
-    beyond = parts.HEAD.pack(parts.MAGIC, pieces[0][4:20], 1000, 3500) + bytes(9000)
+    beyond = chunks.HEAD.pack(chunks.MAGIC, pieces[0][4:20], 1000, 3500) + bytes(9000)
     with pytest.raises(Lost):
         assembly.add(beyond)
 
@@ -67,7 +67,7 @@ def test_only_so_many_at_a_time_and_the_silent_give_way(small_parts: None, monke
         assembly.add(three[0])
     assembly.release()
     assert assembly.add(three[0]) is None
-    monkeypatch.setattr(parts, "SILENCE", 0.0)
+    monkeypatch.setattr(chunks, "SILENCE", 0.0)
     four = divide(frame(2500, 4))
     assert assembly.add(four[0]) is None
     with pytest.raises(Lost):
@@ -76,12 +76,12 @@ def test_only_so_many_at_a_time_and_the_silent_give_way(small_parts: None, monke
 
 def test_a_size_that_no_memory_has_is_turned_away() -> None:
     with pytest.raises(Busy):
-        Assembly().add(parts.HEAD.pack(parts.MAGIC, bytes(16), 0, 2**62) + bytes(parts.PART))
+        Assembly().add(chunks.HEAD.pack(chunks.MAGIC, bytes(16), 0, 2**62) + bytes(chunks.PART))
 
 
 def test_crumbs_and_repetitions_keep_no_place(small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(parts, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(chunks, "time", SimpleNamespace(monotonic=lambda: now[0]))
     assembly = Assembly()
     one, two, three = (list(divide(frame(2500, seed))) for seed in range(3))
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_crumbs_and_repetitions_keep_no_place(small_parts: None, monkeypatch: py
     assembly.add(one[0])
     assembly.add(two[0])
     for _ in range(5):
-        now[0] += 0.9 * parts.SILENCE
+        now[0] += 0.9 * chunks.SILENCE
         assembly.add(one[0])
     now[0] += 1
     assert assembly.add(three[0]) is None
@@ -119,7 +119,7 @@ def test_four_clients_send_more_than_fits_at_once(table: str) -> None:
         while len(received) < 4:
             item = server.receive(60.0)
             assert item is not None
-            assert len(server._assembly._incoming) + server._assembly._held <= parts.FRAMES
+            assert len(server._assembly._incoming) + server._assembly._held <= chunks.FRAMES
             received.append(bytes(item[1]))
         assert sorted(received) == sorted(frames.values())
         server.send(1, frames[2], 60.0)
