@@ -18,7 +18,6 @@ from fedincentive.game import (
     Certificate,
     Claim,
     EffectiveCost,
-    Evidence,
     Misreports,
     Verdict,
     beta_dom,
