@@ -6,15 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from table import opened, play
 
-from fedincentive import engine, ledger, mechanisms
+from fedincentive import ledger
 from fedincentive.agent import FreeRider
-from fedincentive.center import Center
 from fedincentive.errors import SettingError
 from fedincentive.experiments.data import read
 from fedincentive.experiments.federation import Federation, Layout
 from fedincentive.experiments.shared_training import Group, GroupAgent, Memory
 from fedincentive.experiments.training import Local, Plain
+from fedincentive.settings import Settings
 
 DIGITS = read("digits")
 QUICK = {"rounds": 3, "server_optimizer": "adam", "eta": 0.01, "learning_rate": 0.1, "when_short": "train"}
@@ -46,12 +47,11 @@ def test_agents_in_a_group_decide_as_they_would_alone(mechanism: str, incentive:
     """The same run with sites that train one by one and share nothing."""
     together = federation().play({**incentive, "mechanism": mechanism})
     other = federation()
-    settings = mechanisms.Settings.read({**incentive, "mechanism": mechanism, "cost": other.cost})
+    settings = Settings.read({**incentive, "mechanism": mechanism, "cost": other.cost})
     local = Local(learning_rate=settings.learning_rate)
     other._groups[local] = Lonely(Plain(other.model, other.shards, local), other.losses, other.w0, Memory(0))
     agents = other.agents(settings)
-    center = Center(settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], other.w0)
-    outcome = engine.run(center, agents)
+    outcome = play(opened(settings, mechanism, agents, other.w0), agents)
     assert outcome.contributed == together.outcome.contributed
     assert outcome.s == pytest.approx(together.outcome.s, abs=0.05)
     for name, array in outcome.w.items():
@@ -130,9 +130,9 @@ def test_memory_is_bounded_and_forgets_the_oldest() -> None:
 
 def test_an_agent_that_asks_for_other_points_than_it_broadcast_gets_them() -> None:
     here = federation()
-    settings = mechanisms.Settings.read({**PAPER, "mechanism": "fedavg", "cost": here.cost})
+    settings = Settings.read({**PAPER, "mechanism": "fedavg", "cost": here.cost})
     agents = here.agents(settings)
-    center = Center(settings, mechanisms.get("fedavg", settings), [a.enrol() for a in agents], here.w0)
+    center = opened(settings, "fedavg", agents, here.w0)
     broadcast = center.broadcast()
     assert isinstance(agents[0], GroupAgent)
     agents[0].respond(broadcast)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from table import answer, play, play_until, set_table
 
-from fedincentive import engine, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite, GameOracle
+from fedincentive import ledger
 from fedincentive.center import Center
 from fedincentive.errors import LedgerConflict, LedgerError
 from fedincentive.game import random_data_value
@@ -38,28 +38,17 @@ RUNS = [
 ]
 
 
-def seat(book, state: Path | None, mechanism: str, lies: dict[str, str] | None = None, **values) -> tuple[Center, list]:
+def seat(book, state: Path | None, mechanism: str, **options) -> tuple[Center, list]:
     """A real center and real agents; a saved run is continued."""
-    settings = mechanisms.Settings.read({**TERMS, "mechanism": mechanism, **values})
-    agents = [
-        Agent(site.name, site, s0=float(GAME.s0[i]), lies=(lies or {}).get(site.name))
-        for i, site in enumerate(ClosedFormSite.of(GAME))
-    ]
-    by_name = {agent.name: agent for agent in agents}
-    oracle = GameOracle(GAME, lambda name: by_name[name].actual)
-    center = Center.open(
-        settings, mechanisms.get(mechanism, settings), [agent.enrol() for agent in agents], {"w": GAME.w0}, book, state,
-        oracles=Oracles(oracle, oracle),
-    )  # fmt: skip
-    return center, agents
+    return set_table(GAME, mechanism, book=book, folder=state, **{**TERMS, **options})
 
 
 @pytest.mark.parametrize(("mechanism", "values"), RUNS, ids=str)
 def test_a_whole_run_checks_out(tmp_path, mechanism, values):
     """In the database, in the exported file, against the manifest, and against what the center says it paid."""
     with ledger.open(tmp_path / "a.db") as book:
-        center, agents = seat(book, tmp_path / "state", mechanism, {"agent-2": "inflate-v"}, **values)
-        outcome = engine.run(center, agents)
+        center, agents = seat(book, tmp_path / "state", mechanism, lies={"agent-2": "inflate-v"}, **values)
+        outcome = play(center, agents)
         checkpoints = ledger.Checkpoint.find((tmp_path / "state" / "manifest.json").read_text())
         assert len(checkpoints) == book.head().count > 0
         assert checkpoints[-1] == book.head()
@@ -78,7 +67,7 @@ def test_a_whole_run_checks_out(tmp_path, mechanism, values):
 def test_a_fully_delivered_run_pays_exactly_the_whole_payment(tmp_path):
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, None, "2p-upbred")
-        outcome = engine.run(center, agents)
+        outcome = play(center, agents)
         tranches = [record for record in book.entries() if record.kind == "tranche"]
         s = {agent: round(points * 10**6) for agent, points in outcome.s.items()}
         whole = contribution.settlement("real", tranches[-1].round, beta="9", s=s)
@@ -86,29 +75,18 @@ def test_a_fully_delivered_run_pays_exactly_the_whole_payment(tmp_path):
         assert {a: book.balances()[a] for a in s} == whole.postings
 
 
-def play_until(center: Center, agents: list, phase: str) -> None:
-    while center.broadcast().phase != phase:
-        answer(center, agents)
-        center.close()
-
-
-def answer(center: Center, agents: list) -> None:
-    for report in engine.answers(center.broadcast(), agents):
-        center.submit(report)
-
-
 @pytest.fixture
 def whole(tmp_path) -> dict:
     """The run without a crash."""
     with ledger.open(tmp_path / "whole.db") as book:
         center, agents = seat(book, tmp_path / "whole", "2p-upbred")
-        outcome = engine.run(center, agents)
+        outcome = play(center, agents)
         return {"head": book.head(), "digest": outcome.digest, "payments": outcome.payments}
 
 
 def finish(book, state: Path) -> dict:
     center, agents = seat(book, state, "2p-upbred")
-    outcome = engine.run(center, agents)
+    outcome = play(center, agents)
     result = verify(book, recompute=True)
     assert result.clean, result.findings
     return {"head": book.head(), "digest": outcome.digest, "payments": outcome.payments}
@@ -180,7 +158,7 @@ def test_bean_check_accepts_a_real_run_and_rejects_one_unit(tmp_path, needs):
     program = str(beside) if beside.exists() else needs("bean-check")
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, None, "2p-upbred", payment="both")
-        engine.run(center, agents)
+        play(center, agents)
         text = "".join(to_beancount(book))
     path = tmp_path / "real.beancount"
 
@@ -201,7 +179,7 @@ def test_the_manifest_and_the_log_reveal_a_cut_ledger(tmp_path, caplog):
     caplog.set_level("INFO", logger="fedincentive")
     with ledger.open(tmp_path / "a.db") as book:
         center, agents = seat(book, tmp_path / "state", "2p-upbred")
-        engine.run(center, agents)
+        play(center, agents)
         entries = [record.entry for record in book.entries()]
     with ledger.open(tmp_path / "cut.db") as book:
         for entry in entries[:-1]:

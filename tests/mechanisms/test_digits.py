@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from table import opened, play
 
-from fedincentive import engine, mechanisms
 from fedincentive.adversary import Misreport, attack, flip_labels
 from fedincentive.agent import Agent, SoftmaxSite, digest
 from fedincentive.agent.softmax import accuracy, first_model
-from fedincentive.center import Center
+from fedincentive.settings import Settings
 
 N, BAD = 20, 4  # 20 % adversaries
 TERMS = {"rounds": 25, "beta": "2", "gamma": 5.0, "learning_rate": 0.5, "alpha": 0.2, "cost": 0.5, "batch": 16}
@@ -31,7 +31,7 @@ def digits():
 
 
 def train(digits, mechanism, bad=(), *, note=None, flipped=False, **values):
-    settings = mechanisms.Settings.read({**TERMS, **values})
+    settings = Settings.read({**TERMS, **values})
     agents = []
     for i, part in enumerate(digits.parts):
         name, lies, y = f"agent-{i:02d}", None, digits.y[part]
@@ -40,8 +40,8 @@ def train(digits, mechanism, bad=(), *, note=None, flipped=False, **values):
         elif i < BAD and bad:
             lies = Misreport(update=attack(bad[0], bad[1], seed=i))
         agents.append(Agent(name, SoftmaxSite(name, digits.x[part], y, 10, settings), s0=20.0, lies=lies))
-    center = Center(settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], first_model(64, 10))
-    outcome = engine.run(center, agents, progress=note and (lambda result: note(center, result)))
+    center = opened(settings, mechanism, agents, first_model(64, 10))
+    outcome = play(center, agents, progress=note and (lambda result: note(center, result)))
     honest = sum(outcome.valuations[f"agent-{i:02d}"] for i in range(BAD, N))
     return SimpleNamespace(outcome=outcome, honest=honest, accuracy=accuracy(outcome.w, *digits.test), center=center)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from packages import install
+from table import played
 
 from fedincentive import mechanisms
 from fedincentive.errors import SettingError
@@ -51,7 +51,7 @@ def test_an_unknown_name_is_met_with_the_nearest() -> None:
         mechanisms.get("2p-upbread", Settings())
 
 
-def test_another_package_adds_a_mechanism(extension, played) -> None:
+def test_another_package_adds_a_mechanism(extension) -> None:
     assert "half" in mechanisms.names()
     run = played(repaired_example(), "half", rounds=3)
     assert run.outcome.s == {"agent-1": 2.5, "agent-2": 2.5}

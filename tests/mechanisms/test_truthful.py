@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from table import oracle_of, play, played, set_table
 
 from fedincentive import engine, ledger, mechanisms
 from fedincentive.adversary import Attack, Misreport
@@ -46,25 +47,30 @@ def total_utility(run, game, liar: str) -> float:
     return total
 
 
-def play_round_by_round(table, game, lies, **terms):
+def play_round_by_round(game, lies, **terms):
     """As `played`, remembering the model and the true contributions after every value exchange."""
-    center, agents = table(game, "t-upbred", lies=lies, **{**TERMS, **terms})
-    by_name, history, seen = {agent.name: agent for agent in agents}, [], []
+    center, agents = set_table(game, "t-upbred", lies=lies, **{**TERMS, **terms})
+    by_name = {agent.name: agent for agent in agents}
+    return remembered(center, agents, lambda result, n: by_name[n].actual if by_name[n].lies.s else result.s[n])
+
+
+def remembered(center, agents, given):
+    """The run to its end; `given(result, name)` is what an agent really gives after a value exchange."""
+    history, seen = [], []
 
     def note(result):
         history.append(result)
         if result.phase == "value":
-            s = [by_name[n].actual if by_name[n].lies.s else result.s[n] for n in game.agents]
-            seen.append((center.w["w"], np.array(s)))
+            seen.append((center.w["w"], np.array([given(result, agent.name) for agent in agents])))
 
-    engine.run(center, agents, progress=note)
+    play(center, agents, progress=note)
     center.history, center.seen = history, seen
     return center
 
 
-def search(table, game, liar: str, rng, rounds: int, tries: int = 40, **terms) -> tuple[float, str]:
+def search(game, liar: str, rng, rounds: int, tries: int = 40, **terms) -> tuple[float, str]:
     """The best joint misreport of s^, d^ and v^ that a random and directed search finds: (gain, what it was)."""
-    honest = total_utility(play_round_by_round(table, game, {}, rounds=rounds, **terms), game, liar)
+    honest = total_utility(play_round_by_round(game, {}, rounds=rounds, **terms), game, liar)
     best = (-np.inf, "")
     for k in range(tries):
         say_s, say_d, say_v = (bool(yes) for yes in rng.random(3) < 0.6)
@@ -79,7 +85,7 @@ def search(table, game, liar: str, rng, rounds: int, tries: int = 40, **terms) -
             update=moved_d(size, jump) if say_d else None,
             valuation=(lambda v, off=v_off: v + off) if say_v else None,
         )
-        gain = total_utility(play_round_by_round(table, game, {liar: lie}, rounds=rounds, **terms), game, liar) - honest
+        gain = total_utility(play_round_by_round(game, {liar: lie}, rounds=rounds, **terms), game, liar) - honest
         what = f"s^ {share:.2f}" * say_s + f" d^ {size:.2f}" * say_d + f" v^ {v_off:.2f}" * say_v
         best = max(best, (gain, what))
     return best
@@ -93,18 +99,18 @@ def gap(game) -> str:
 
 @pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_misreports_pay_under_the_printed_rule_and_not_under_audits(table, seed, rounds) -> None:
+def test_misreports_pay_under_the_printed_rule_and_not_under_audits(seed, rounds) -> None:
     game = random_data_value(seed, 3, 2)
     liar = game.agents[seed % 3]
     rng = np.random.default_rng(seed)
-    printed, how = search(table, game, liar, rng, rounds, tries=8, phi="paper", fine="1000000")
+    printed, how = search(game, liar, rng, rounds, tries=8, phi="paper", fine="1000000")
     assert printed > 1e-3, how
-    audited, how = search(table, game, liar, rng, rounds, phi="audited", fine=gap(game))
+    audited, how = search(game, liar, rng, rounds, phi="audited", fine=gap(game))
     assert audited <= 1e-5, how
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(table, seed) -> None:
+def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(seed) -> None:
     """An auditor that believes the reported s lets the overstated contribution through."""
     game = random_data_value(seed, 3, 2)
     liar, lie = game.agents[0], Misreport(s=lambda s, s_max: s_max)
@@ -115,21 +121,11 @@ def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(table, seed) -> 
 
     def total(lies):
         nonlocal reported
-        center, agents = table(game, "t-upbred", lies=lies, rounds=2, fine=gap(game), **TERMS)
+        center, agents = set_table(game, "t-upbred", lies=lies, rounds=2, fine=gap(game), **TERMS)
         reported, by_name = center, {agent.name: agent for agent in agents}
-        oracle = Believing(game, lambda name: by_name[name].actual)
-        honest_oracle = GameOracle(game, lambda name: by_name[name].actual)
-        center.oracles = Oracles(oracle, oracle if lies else honest_oracle)
-        history, seen = [], []
-
-        def note(result):
-            history.append(result)
-            if result.phase == "value":
-                seen.append((center.w["w"], np.array([by_name[n].actual for n in game.agents])))
-
-        engine.run(center, agents, progress=note)
-        center.history, center.seen = history, seen
-        return total_utility(center, game, liar)
+        oracle = oracle_of(game, agents, Believing)
+        center.oracles = Oracles(oracle, oracle if lies else oracle_of(game, agents))
+        return total_utility(remembered(center, agents, lambda result, name: by_name[name].actual), game, liar)
 
     reported = None
     assert total({liar: lie}) > total({}) + 1e-3
@@ -146,7 +142,7 @@ def test_without_an_attested_s_audits_of_d_and_v_are_not_enough(table, seed) -> 
         ("deflate-v", "first valuation"),
     ],
 )
-def test_each_misreport_alone_is_fined(table, played, lie, why) -> None:
+def test_each_misreport_alone_is_fined(lie, why) -> None:
     game = random_data_value(4, 3, 2)
     run = played(game, "t-upbred", lies={"agent-2": lie}, rounds=1, fine="50", **TERMS)
     honest = played(game, "t-upbred", rounds=1, fine="50", **TERMS)
@@ -156,23 +152,23 @@ def test_each_misreport_alone_is_fined(table, played, lie, why) -> None:
     assert max(abs(fined["agent-1"]), abs(fined["agent-3"])) < 10 * 10**6
 
 
-def test_a_deviation_inside_the_tolerance_gains_at_most_epsilon(table) -> None:
+def test_a_deviation_inside_the_tolerance_gains_at_most_epsilon() -> None:
     game = random_data_value(1, 3, 2)
     terms = {"rounds": 1, "fine": gap(game), "delta_d": 0.01}
-    honest = play_round_by_round(table, game, {}, **terms)
+    honest = play_round_by_round(game, {}, **terms)
     base = total_utility(honest, game, "agent-1")
     epsilon = next(r.metrics["epsilon"] for r in honest.history if r.phase == "train")
     rng, gains = np.random.default_rng(0), []
     for _ in range(40):
         direction = rng.normal(size=2)
         step = 0.0099 * direction / np.linalg.norm(direction)
-        run = play_round_by_round(table, game, {"agent-1": Misreport(update=moved_d(1.0, step))}, **terms)
-        assert run.run.memory["truthful"]["failed"] == {}
+        run = play_round_by_round(game, {"agent-1": Misreport(update=moved_d(1.0, step))}, **terms)
+        assert run.run.failed == {}
         gains.append(total_utility(run, game, "agent-1") - base)
     assert 0.0 < max(gains) <= epsilon
 
 
-def test_previous_telescopes_to_the_others_improvement(played) -> None:
+def test_previous_telescopes_to_the_others_improvement() -> None:
     game = random_data_value(6, 4, 2)
     run = played(game, "t-upbred", rounds=12, **TERMS)
     s0 = np.array([run.outcome.s0[name] for name in game.agents])
@@ -184,13 +180,13 @@ def test_previous_telescopes_to_the_others_improvement(played) -> None:
     assert run.outcome.treasury == -sum(run.outcome.payments.values())
 
 
-def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(played, tmp_path) -> None:
+def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(tmp_path) -> None:
     game = random_data_value(6, 4, 2)
     deficits = {}
     for h in ("previous", "zero"):
         with ledger.open(tmp_path / f"{h}.db") as book:
-            run = played(game, "t-upbred", rounds=12, h=h, ledger=book, **TERMS)
-            certificate = run.center.conclude(game).certificate
+            run = played(game, "t-upbred", rounds=12, h=h, book=book, **TERMS)
+            certificate = engine.certificate(run.center, game)
             assert book.balances("test")["treasury"] == run.outcome.treasury
         deficits[h] = certificate.deficit.value
         assert certificate.deficit.value == -run.outcome.treasury / 10**6
@@ -199,7 +195,7 @@ def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(pla
     assert abs(deficits["zero"]) > 5 * abs(deficits["previous"])
 
 
-def test_the_certificate_counts_p_star_among_what_an_agent_has(played) -> None:
+def test_the_certificate_counts_p_star_among_what_an_agent_has() -> None:
     game = random_data_value(6, 4, 2)
     run = played(game, "t-upbred", rounds=12, h="zero", **TERMS)
     s = np.array([run.outcome.s[name] for name in game.agents])
@@ -211,7 +207,7 @@ def test_the_certificate_counts_p_star_among_what_an_agent_has(played) -> None:
         assert [loser.agent for loser in run.center.conclude(alone).certificate.losers] == losers
 
 
-def test_clarke_takes_the_others_value_without_the_agent(played) -> None:
+def test_clarke_takes_the_others_value_without_the_agent() -> None:
     game = random_data_value(6, 3, 2)
     run = played(game, "t-upbred", rounds=1, h="clarke", **TERMS)
     s1 = np.array([run.outcome.s[name] for name in game.agents])
@@ -225,19 +221,19 @@ def test_clarke_takes_the_others_value_without_the_agent(played) -> None:
         assert run.outcome.payments[name] / 10**6 == pytest.approx(final[others].sum() - pivot, abs=1e-4)
 
 
-def test_clarke_needs_a_valuation_oracle(table) -> None:
+def test_clarke_needs_a_valuation_oracle() -> None:
     with pytest.raises(SettingError, match="h is 'clarke'.*ValuationOracle, or set h: previous"):
-        table(random_data_value(0, 3, 2), "t-upbred", oracles=Oracles(), h="clarke")
+        set_table(random_data_value(0, 3, 2), "t-upbred", oracles=Oracles(), h="clarke")
 
 
-def test_every_amount_in_the_ledger_can_be_derived_again(played, tmp_path) -> None:
+def test_every_amount_in_the_ledger_can_be_derived_again(tmp_path) -> None:
     from fedincentive.ledger.verify import verify
 
     game = random_data_value(9, 4, 2)
     for h in ("previous", "zero", "clarke"):
         for phi in ("audited", "paper"):
             with ledger.open(tmp_path / f"{h}-{phi}.db") as book:
-                played(game, "t-upbred", rounds=4, h=h, phi=phi, ledger=book, lies={"agent-3": "inflate-v"}, **TERMS)
+                played(game, "t-upbred", rounds=4, h=h, phi=phi, book=book, lies={"agent-3": "inflate-v"}, **TERMS)
                 assert not verify(book, recompute=True).findings
 
 
@@ -265,25 +261,25 @@ def test_without_oracles_the_fine_falls_back_and_nothing_is_claimed(oracles, phi
         assert "epsilon-EPIC" in promises.notes["truthful"]
 
 
-def test_server_adam_withholds_the_claim(played) -> None:
+def test_server_adam_withholds_the_claim() -> None:
     run = played(random_data_value(0, 3, 2), "t-upbred", rounds=2, server_optimizer="adam", **TERMS)
     assert "truthful" not in run.outcome.promises.claims
     assert "Adam" in run.outcome.promises.disclaimed["truthful"]
     assert all("epsilon" not in result.metrics for result in run.history)
 
 
-def test_without_any_oracle_it_still_pays_on_what_was_reported(played) -> None:
+def test_without_any_oracle_it_still_pays_on_what_was_reported() -> None:
     run = played(random_data_value(0, 3, 2), "t-upbred", rounds=3, oracles=Oracles(), **TERMS)
     assert run.outcome.status == "complete" and any(run.outcome.payments.values())
 
 
-def test_truthful_is_never_printed_as_held(played) -> None:
+def test_truthful_is_never_printed_as_held() -> None:
     run = played(random_data_value(0, 3, 2), "t-upbred", rounds=3, **TERMS)
     found = {f.claim: f.status for f in run.center.conclude(random_data_value(0, 3, 2)).certificate.findings}
     assert found["truthful"] == "not verifiable"
 
 
-def test_random_audits_divide_the_fine_and_charge_it_on_average(table, played) -> None:
+def test_random_audits_divide_the_fine_and_charge_it_on_average() -> None:
     settings = Settings.read({"fine": "8", "audit": 0.25, "detection": 0.5})
     assert Truthful.of(settings).gamma(3) == 64 * 10**6
     assert Truthful.of(Settings.read({"loss_cap": 5.0, "value_per_nat": 2.0})).gamma(3) == 30 * 10**6
@@ -298,20 +294,20 @@ def test_random_audits_divide_the_fine_and_charge_it_on_average(table, played) -
     assert abs(total / 10**6 - (32 * hit - 8 * 80)) < 1e-6 * 80
 
 
-def test_audits_are_the_centers_secret_and_differ_between_runs(table) -> None:
+def test_audits_are_the_centers_secret_and_differ_between_runs() -> None:
     game = random_data_value(4, 3, 2)
     drawn = set()
     for _ in range(3):
-        center, _ = table(game, "t-upbred", audit=0.5, **TERMS)
+        center, _ = set_table(game, "t-upbred", audit=0.5, **TERMS)
         drawn.add(center.run.audit_seed)
         assert center.run.audit_seed not in center.broadcast().settings.values()
     assert len(drawn) == 3
-    fixed, _ = table(game, "t-upbred", audit=0.5, audit_seed=7, **TERMS)
+    fixed, _ = set_table(game, "t-upbred", audit=0.5, audit_seed=7, **TERMS)
     assert fixed.run.audit_seed == 7
 
 
 @pytest.mark.parametrize("phase", ["train", "value"])
-def test_staying_away_does_not_escape_the_fine(played, phase) -> None:
+def test_staying_away_does_not_escape_the_fine(phase) -> None:
     game = random_data_value(4, 3, 2)
     common = {"rounds": 3, "fine": "50", **TERMS}
     honest = played(game, "t-upbred", **common)
@@ -319,7 +315,7 @@ def test_staying_away_does_not_escape_the_fine(played, phase) -> None:
     assert away.outcome.payments["agent-1"] < honest.outcome.payments["agent-1"] - 40 * 10**6
 
 
-def test_a_valuation_beyond_the_cap_is_refused_where_money_hangs_on_it(played) -> None:
+def test_a_valuation_beyond_the_cap_is_refused_where_money_hangs_on_it() -> None:
     game = random_data_value(4, 3, 2)
     common = {"rounds": 2, "gamma": 0.5, "eta": 0.3, "loss_cap": 0.001}
     assert played(game, "upbred", **common).outcome.counts == {}

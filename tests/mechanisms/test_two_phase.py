@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from table import played
 
 from fedincentive import ledger, payments
 from fedincentive.agent import Away, Fixed, FreeRider
@@ -36,7 +37,7 @@ def price(game: Game, eta: float = 0.2) -> Fraction:
     return Fraction(math.ceil(bound * 1000) + 137, 1000)
 
 
-def run_of(played, game, **options):
+def run_of(game, **options):
     beta = price(game)
     gap = float(beta) - beta_dom(game, game.w0)
     gamma = float(game.s_max.max()) / gap / 3.0
@@ -45,9 +46,9 @@ def run_of(played, game, **options):
 
 @settings(max_examples=25)
 @given(games)
-def test_payments_sum_to_zero_every_round_and_to_the_papers_over_the_run(played, which) -> None:
+def test_payments_sum_to_zero_every_round_and_to_the_papers_over_the_run(which) -> None:
     game = random_quadratic(*which, m=2)
-    beta, run = run_of(played, game)
+    beta, run = run_of(game)
     training = [result for result in run.history if result.phase == "train"]
     assert run.outcome.status == "complete" and len(training) == ROUNDS
     for result in run.history:
@@ -60,9 +61,9 @@ def test_payments_sum_to_zero_every_round_and_to_the_papers_over_the_run(played,
 
 @settings(max_examples=25)
 @given(games)
-def test_it_ends_at_s_max_with_regret_zero_while_the_payment_is_live(played, which) -> None:
+def test_it_ends_at_s_max_with_regret_zero_while_the_payment_is_live(which) -> None:
     game = random_quadratic(*which, m=2)
-    beta, run = run_of(played, game)
+    beta, run = run_of(game)
     s = np.array([run.outcome.s[name] for name in game.agents])
     assert np.array_equal(s, game.s_max)
     assert max_regret(game, run.outcome.w["w"], s, float(beta)).value == 0.0
@@ -74,23 +75,23 @@ def test_it_ends_at_s_max_with_regret_zero_while_the_payment_is_live(played, whi
 
 @settings(max_examples=25)
 @given(games)
-def test_phase_one_takes_at_most_kappa_rounds(played, which) -> None:
+def test_phase_one_takes_at_most_kappa_rounds(which) -> None:
     game = random_quadratic(*which, m=2)
-    beta, run = run_of(played, game)
+    beta, run = run_of(game)
     pull = float(beta) - beta_dom(game, game.w0)
     kappa = float(np.max((game.s_max - game.s0) / (run.center.settings.gamma * pull)))
     assert run.outcome.contributed <= math.ceil(kappa) + 1  # one more for the quantised s
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_shirking_or_staying_away_never_pays(played, seed) -> None:
+def test_shirking_or_staying_away_never_pays(seed) -> None:
     game = random_data_value(seed, 4, 2)
-    _, honest = run_of(played, game)
+    _, honest = run_of(game)
     for i, name in enumerate(game.agents):
         ways = [FreeRider(share=share) for share in (0.0, 0.5, 0.99)]
         ways += [Away(), Away(steps=[ROUNDS - 1]), Away(phases=("train",), steps=[0, 2])]
         for way in ways:
-            _, run = run_of(played, game, strategies={name: way}, quorum=0.5)
+            _, run = run_of(game, strategies={name: way}, quorum=0.5)
             assert run.outcome.status == "complete"
             assert run.utilities[i] < honest.utilities[i], (name, way)
             assert sum(run.outcome.payments.values()) == 0
@@ -103,7 +104,7 @@ def reluctant() -> Game:
 
 
 @pytest.mark.parametrize("settlement", ["tranches", "end", "commitment"])
-def test_under_commitment_everyone_gains_by_shirking_and_otherwise_nobody(played, settlement) -> None:
+def test_under_commitment_everyone_gains_by_shirking_and_otherwise_nobody(settlement) -> None:
     game, terms = reluctant(), {"beta": "0.5", "gamma": 50.0, "rounds": ROUNDS, "settlement": settlement}
     honest = played(game, "2p-upbred", **terms)
     for i, name in enumerate(game.agents):
@@ -115,7 +116,7 @@ def test_under_commitment_everyone_gains_by_shirking_and_otherwise_nobody(played
         assert sum(shirking.outcome.payments.values()) == 0
 
 
-def test_commitment_says_that_delivery_is_not_an_equilibrium(played) -> None:
+def test_commitment_says_that_delivery_is_not_an_equilibrium() -> None:
     run = played(reluctant(), "2p-upbred", beta="0.5", gamma=50.0, rounds=2, settlement="commitment")
     promises = run.outcome.promises
     assert "equilibrium" not in promises.claims
@@ -127,7 +128,7 @@ def test_commitment_says_that_delivery_is_not_an_equilibrium(played) -> None:
 
 
 @pytest.mark.parametrize("settlement", ["tranches", "end", "commitment"])
-def test_every_settlement_of_a_fully_delivered_run_pays_the_same(played, settlement) -> None:
+def test_every_settlement_of_a_fully_delivered_run_pays_the_same(settlement) -> None:
     run = played(random_data_value(3, 5), "2p-upbred", beta="7", gamma=9.0, rounds=ROUNDS, settlement=settlement)
     s_max = dict(run.center.run.s_max)
     exact = payments.contribution.amounts(7, s_max)
@@ -135,11 +136,11 @@ def test_every_settlement_of_a_fully_delivered_run_pays_the_same(played, settlem
     assert sum(run.outcome.payments.values()) == 0
 
 
-def test_the_ledger_has_one_commitment_and_a_tranche_each_round_and_recomputes(played, tmp_path) -> None:
+def test_the_ledger_has_one_commitment_and_a_tranche_each_round_and_recomputes(tmp_path) -> None:
     from fedincentive.ledger.verify import verify
 
     with ledger.open(tmp_path / "l.db") as book:
-        run = played(random_data_value(1, 4), "2p-upbred", ledger=book, beta="7", gamma=9.0, rounds=ROUNDS)
+        run = played(random_data_value(1, 4), "2p-upbred", book=book, beta="7", gamma=9.0, rounds=ROUNDS)
         records = list(book.entries("test"))
         assert [record.kind for record in records] == ["commitment", *["tranche"] * ROUNDS]
         assert records[0].inputs["s"] == run.center.run.s_max
@@ -150,10 +151,10 @@ def test_the_ledger_has_one_commitment_and_a_tranche_each_round_and_recomputes(p
         assert not verify(book, recompute=True).findings
 
 
-def test_a_beta_too_small_names_who_is_short_and_is_not_settled(played, tmp_path) -> None:
+def test_a_beta_too_small_names_who_is_short_and_is_not_settled(tmp_path) -> None:
     game = reluctant()
     with ledger.open(tmp_path / "l.db") as book:
-        run = played(game, "2p-upbred", ledger=book, beta="0.25", gamma=20.0, tol=1e-5)
+        run = played(game, "2p-upbred", book=book, beta="0.25", gamma=20.0, tol=1e-5)
         assert [record.kind for record in book.entries()] == ["commitment"]
         advice = run.center.conclude(game).advice
     assert run.outcome.status == "rested"
@@ -163,14 +164,14 @@ def test_a_beta_too_small_names_who_is_short_and_is_not_settled(played, tmp_path
     assert "beta_dom = 0.4" in advice and "beta_NE" in advice
 
 
-def test_the_round_limit_is_another_outcome(played) -> None:
+def test_the_round_limit_is_another_outcome() -> None:
     run = played(reluctant(), "2p-upbred", beta="0.41", gamma=0.001, round_limit=5)
     assert run.outcome.status == "round limit" and run.outcome.contributed == 5
     assert run.outcome.short == ("a", "b", "c")
     assert "stopped at the round limit of 5" in run.outcome.advice
 
 
-def test_short_runs_can_be_trained_on_what_was_committed(played) -> None:
+def test_short_runs_can_be_trained_on_what_was_committed() -> None:
     run = played(reluctant(), "2p-upbred", beta="0.3", gamma=20.0, tol=1e-5, rounds=3, when_short="train")
     assert run.outcome.status == "rested" and run.outcome.trained == 3
     assert run.outcome.delivered == pytest.approx(run.outcome.s)
@@ -178,26 +179,26 @@ def test_short_runs_can_be_trained_on_what_was_committed(played) -> None:
     assert [found.claim for found in run.center.conclude(reluctant()).certificate.broken] == ["full-contribution"]
 
 
-def test_an_agent_that_never_moves_is_named(played) -> None:
+def test_an_agent_that_never_moves_is_named() -> None:
     run = played(repaired_example(), "2p-upbred", beta="0.5", strategies={"agent-2": Fixed(1.0)}, tol=1e-4)
     assert run.outcome.status == "rested" and run.outcome.short == ("agent-2",)
 
 
-def test_nothing_to_negotiate_when_everyone_starts_at_s_max(played, tmp_path) -> None:
+def test_nothing_to_negotiate_when_everyone_starts_at_s_max(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
-        run = played(repaired_example(s0=(5.0, 5.0)), "2p-upbred", ledger=book, beta="0.5", rounds=2)
+        run = played(repaired_example(s0=(5.0, 5.0)), "2p-upbred", book=book, beta="0.5", rounds=2)
         assert [record.kind for record in book.entries()] == ["commitment", "tranche", "tranche"]
     assert run.outcome.contributed == 0 and run.outcome.rounds == 2
 
 
-def test_two_agents_pay_each_other(played) -> None:
+def test_two_agents_pay_each_other() -> None:
     game = random_data_value(5, 2)
     run = played(game, "2p-upbred", beta="9", gamma=9.0, rounds=3)
     first, second = run.outcome.payments.values()
     assert first == -second != 0
 
 
-def test_paid_truthfully_as_well_it_gives_up_balance(played) -> None:
+def test_paid_truthfully_as_well_it_gives_up_balance() -> None:
     run = played(random_data_value(5, 3), "2p-upbred", beta="9", gamma=9.0, rounds=3, payment="both", loss_cap=1000.0)
     assert "budget-balanced" not in run.outcome.promises.claims
     assert "does not balance" in run.outcome.promises.disclaimed["budget-balanced"]

@@ -12,29 +12,21 @@ import signal
 import sys
 from pathlib import Path
 
-from fedincentive import engine, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite, GameOracle
-from fedincentive.center import Center
-from fedincentive.game import random_data_value
-from fedincentive.ledger.sqlite import SQLiteLedger
-from fedincentive.payments import Oracles
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import table  # noqa: E402
+
+from fedincentive import ledger  # noqa: E402
+from fedincentive.game import random_data_value  # noqa: E402
+from fedincentive.ledger.sqlite import SQLiteLedger  # noqa: E402
 
 
 def play(directory: Path, terms: dict) -> dict:
     game = random_data_value(3, 4, 3)
-    settings = mechanisms.Settings.read({"resume": True, "run": "killed", **terms["incentive"]})
-    sites = ClosedFormSite.of(game)
-    lies = terms.get("lies", {})
-    agents = [Agent(s.name, s, s0=float(game.s0[i]), lies=lies.get(s.name)) for i, s in enumerate(sites)]
-    by_name = {agent.name: agent for agent in agents}
-    oracle = GameOracle(game, lambda name: by_name[name].actual)
-    mechanism = mechanisms.get(settings.mechanism, settings)
-    oracles = Oracles(oracle, oracle)
+    options = {"resume": True, "run": "killed", "lies": terms.get("lies", {}), **terms["incentive"]}
     with ledger.open(directory / "ledger.db") as book:
-        enrolled = [agent.enrol() for agent in agents]
-        center = Center.open(settings, mechanism, enrolled, {"w": game.w0}, book, directory / "state", oracles=oracles)
+        center, agents = table.set_table(game, book=book, folder=directory / "state", **options)
         print("go", flush=True)
-        outcome = engine.run(center, agents)
+        outcome = table.play(center, agents)
         chain = [record.hash for record in book.entries()]
     manifest = json.loads((directory / "state" / "manifest.json").read_text())
     return {

@@ -7,10 +7,10 @@ import logging
 
 import numpy as np
 import pytest
+from table import BLIND, opened, play, played, set_table
 
-from fedincentive import engine, ledger, mechanisms, payments
-from fedincentive.agent import Agent, Away, ClosedFormSite, sign
-from fedincentive.center import Center
+from fedincentive import ledger, mechanisms, payments
+from fedincentive.agent import Away, sign
 from fedincentive.errors import QuorumError, ReportRefused, RunError, SettingError
 from fedincentive.game import random_data_value, repaired_example
 from fedincentive.messages import Enrol, Report
@@ -23,8 +23,7 @@ def center_of(
 ):
     settings = mechanisms.Settings.read({"run": "r", "report_values": False, **values})
     enrolled = [Enrol(name, 10.0, 4.0) for name in agents]
-    made = mechanisms.get(mechanism, settings)
-    return Center(settings, made, enrolled, w, ledger, state, keys=keys, buffers=buffers)
+    return opened(settings, mechanism, enrolled, w, ledger, state, keys=keys, buffers=buffers)
 
 
 def report(center, agent, /, value=1.0, **changes):
@@ -154,7 +153,7 @@ class TestEnrolment:
     def test_what_makes_no_sense(self, agents, message) -> None:
         settings = mechanisms.Settings()
         with pytest.raises(SettingError, match=message):
-            Center(settings, mechanisms.get("fedavg", settings), agents, W)
+            opened(settings, "fedavg", agents, W)
 
     def test_a_single_agent_plays_fedavg_but_no_payments(self) -> None:
         close_with(center_of(agents=("a",), rounds=1), "a")
@@ -165,7 +164,7 @@ class TestEnrolment:
         settings = mechanisms.Settings()
         with ledger.open(tmp_path / "l.db") as book:
             enrolled = [Enrol("a", 5.0, 5.0, "sha256:12ab"), Enrol("b", 5.0, 5.0)]
-            Center(settings, mechanisms.get("2p-upbred", settings), enrolled, W, book)
+            opened(settings, "2p-upbred", enrolled, W, book)
             assert next(book.entries()).inputs["data"] == {"a": "sha256:12ab"}
 
     def test_a_cost_above_beta_is_named_before_the_first_round(self, caplog) -> None:
@@ -176,9 +175,7 @@ class TestEnrolment:
     def test_a_limit_that_no_decimal_holds_is_met_exactly(self) -> None:
         settings = mechanisms.Settings.read({"beta": "1"})
         third = 2.0 / 3.0
-        center = Center(
-            settings, mechanisms.get("2p-upbred", settings), [Enrol("a", third, 0.0), Enrol("b", 1.0, 1.0)], W
-        )
+        center = opened(settings, "2p-upbred", [Enrol("a", third, 0.0), Enrol("b", 1.0, 1.0)], W)
         b = center.broadcast()
         center.submit(Report(b.run, b.round, b.phase, "a", s=third))
         center.submit(Report(b.run, b.round, b.phase, "b", s=1.0))
@@ -247,7 +244,7 @@ class TestAbsence:
         assert tranche.inputs["delivered"] == {"a": 10**7, "b": 10**7, "c": 0}
         assert result.payments == {"a": 5 * 10**6, "b": 5 * 10**6, "c": -10 * 10**6}
 
-    def test_absence_unravels_nothing(self, played) -> None:
+    def test_absence_unravels_nothing(self) -> None:
         """Were the absent neither paid nor charged, every net payer would stay away; here each loses by it."""
         game = random_data_value(8, 6, 1)
         common = {"beta": "9", "gamma": 9.0, "rounds": 4, "quorum": 0.1}
@@ -371,12 +368,9 @@ class TestSignatures:
 
     def test_agents_sign_for_themselves(self) -> None:
         game = repaired_example()
-        agents = [Agent(s.name, s, s0=2.5, key=s.name.encode()) for s in ClosedFormSite.of(game)]
-        settings = mechanisms.Settings.read({"rounds": 2, "beta": "0.5"})
-        mechanism = mechanisms.get("2p-upbred", settings)
-        keys = {agent.name: agent.name.encode() for agent in agents}
-        center = Center(settings, mechanism, [a.enrol() for a in agents], {"w": game.w0}, keys=keys)
-        assert engine.run(center, agents).basis == "attested" and not center.counts
+        keys = {name: name.encode() for name in game.agents}
+        center, agents = set_table(game, "2p-upbred", keys=keys, oracles=BLIND, rounds=2, beta="0.5")
+        assert play(center, agents).basis == "attested" and not center.counts
 
 
 class TestAggregation:

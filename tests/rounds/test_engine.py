@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 
 import pytest
+from table import play, played, set_table
 
-from fedincentive import engine, mechanisms
+from fedincentive import engine
 from fedincentive.adversary import Misreport, attack
-from fedincentive.agent import Agent, Away, ClosedFormSite
-from fedincentive.center import Center
-from fedincentive.errors import QuorumError, RunError, SettingError
+from fedincentive.agent import Away
+from fedincentive.errors import QuorumError, SettingError
 from fedincentive.game import random_data_value, repaired_example
 
 
-def test_a_refused_report_is_logged_and_the_run_goes_on(played, caplog) -> None:
+def test_a_refused_report_is_logged_and_the_run_goes_on(caplog) -> None:
     too_much = Misreport(s=lambda s, s_max: 2.0 * s_max)
     game = random_data_value(1, 3, 2)
     with caplog.at_level(logging.WARNING, "fedincentive"):
@@ -24,7 +24,7 @@ def test_a_refused_report_is_logged_and_the_run_goes_on(played, caplog) -> None:
     assert all(result.absent == ("agent-2",) for result in run.history if result.phase == "train")
 
 
-def test_agents_that_stay_away_for_good_end_the_run_with_their_names(played) -> None:
+def test_agents_that_stay_away_for_good_end_the_run_with_their_names() -> None:
     game = random_data_value(1, 3, 2)
     away = {name: Away(phases=("contribute", "train")) for name in game.agents[:2]}
     with pytest.raises(QuorumError, match="Absent: agent-1, agent-2"):
@@ -32,7 +32,7 @@ def test_agents_that_stay_away_for_good_end_the_run_with_their_names(played) -> 
 
 
 @pytest.mark.parametrize("name", ["alie", "ipm"])
-def test_attacks_made_from_honest_updates_are_shown_them(played, name) -> None:
+def test_attacks_made_from_honest_updates_are_shown_them(name) -> None:
     game = random_data_value(1, 5, 2)
     lie = Misreport(update=attack(name, 5.0))
     honest, attacked = played(game, "fedavg", rounds=5), played(game, "fedavg", rounds=5, lies={"agent-1": lie})
@@ -40,24 +40,20 @@ def test_attacks_made_from_honest_updates_are_shown_them(played, name) -> None:
     assert attacked.outcome.digest != honest.outcome.digest
 
 
-def test_every_enrolled_agent_must_be_at_the_table(table) -> None:
-    center, agents = table(repaired_example(), "fedavg")
+def test_every_enrolled_agent_must_be_at_the_table() -> None:
+    center, agents = set_table(repaired_example(), "fedavg")
     with pytest.raises(SettingError, match="'agent-2' is enrolled but is not among the agents that play"):
-        engine.run(center, agents[:1])
+        play(center, agents[:1])
 
 
-def test_a_run_that_goes_on_is_not_certified(table) -> None:
-    center, _ = table(repaired_example(), "fedavg")
-    with pytest.raises(RunError, match="not over"):
-        center.conclude(repaired_example())
+def test_a_run_that_goes_on_is_not_certified() -> None:
+    center, _ = set_table(repaired_example(), "fedavg")
+    with pytest.raises(SettingError, match="not over"):
+        engine.certificate(center, repaired_example())
 
 
 def test_many_agents_play_in_one_process() -> None:
     game = random_data_value(0, 1000, 1)
-    settings = mechanisms.Settings.read({"rounds": 2, "beta": "9", "gamma": 50.0})
-    agents = [Agent(site.name, site, s0=float(game.s0[i])) for i, site in enumerate(ClosedFormSite.of(game))]
-    mechanism = mechanisms.get("2p-upbred", settings)
-    center = Center(settings, mechanism, [agent.enrol() for agent in agents], {"w": game.w0})
-    outcome = engine.run(center, agents)
+    outcome = play(*set_table(game, "2p-upbred", rounds=2, beta="9", gamma=50.0))
     assert outcome.status == "complete" and outcome.s == outcome.s_max
     assert sum(outcome.payments.values()) == 0

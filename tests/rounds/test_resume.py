@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from table import BLIND, answer, play, play_until, set_table
 
-from fedincentive import engine, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite, FreeRider
+from fedincentive import ledger, mechanisms
+from fedincentive.agent import FreeRider
 from fedincentive.center import Center
 from fedincentive.errors import RunError
 from fedincentive.game import random_data_value, repaired_example
@@ -87,12 +88,9 @@ def test_killed_around_every_single_write_it_ends_the_same(tmp_path, name) -> No
     assert json.loads(done.stdout.splitlines()[-1])["crashes"] > 15
 
 
-def open_run(path, book=None, game=None, **values):
-    game = game or repaired_example()
-    settings = mechanisms.Settings.read({"run": "r", "rounds": 3, "beta": "0.5", "resume": True, **values})
-    agents = [Agent(s.name, s, s0=2.5) for s in ClosedFormSite.of(game)]
-    mechanism = mechanisms.get(values.get("mechanism", "2p-upbred"), settings)
-    return Center.open(settings, mechanism, [a.enrol() for a in agents], {"w": game.w0}, book, path), agents
+def open_run(path, book=None, game=None, mechanism="2p-upbred", **values):
+    terms = {"run": "r", "rounds": 3, "beta": "0.5", "resume": True, **values}
+    return set_table(game or repaired_example(), mechanism, book=book, folder=path, oracles=BLIND, **terms)
 
 
 def test_an_existing_run_needs_resume(tmp_path) -> None:
@@ -104,21 +102,21 @@ def test_an_existing_run_needs_resume(tmp_path) -> None:
 def test_a_ledger_that_knows_the_run_needs_its_state(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book)
-        engine.run(center, agents)
+        play(center, agents)
         with pytest.raises(RunError, match="The ledger has entries of run 'r', but its state is not here"):
             open_run(tmp_path / "elsewhere", book)
         other, agents = open_run(tmp_path / "elsewhere", book, run="s")
-        engine.run(other, agents)
+        play(other, agents)
         assert len(list(book.entries("s"))) == len(list(book.entries("r")))
 
 
 def test_a_finished_run_is_only_read(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book)
-        outcome = engine.run(center, agents)
+        outcome = play(center, agents)
         again, agents = open_run(tmp_path / "state", book)
         assert again.done and again.outcome.to_json() == outcome.to_json()
-        assert engine.run(again, agents).digest == outcome.digest
+        assert play(again, agents).digest == outcome.digest
         assert book.head().count == 4
 
 
@@ -140,10 +138,7 @@ def test_a_run_is_resumed_as_it_was_begun(tmp_path, values, message) -> None:
 def test_a_run_goes_on_in_the_ledger_it_was_begun_with(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book, gamma=20.0)
-        while center.run.trained < 2:
-            for report in engine.answers(center.broadcast(), agents):
-                center.submit(report)
-            center.close()
+        play_until(center, agents, "train", trained=2)
     with ledger.open(tmp_path / "other.db") as book, pytest.raises(RunError, match="the ledger given does not have it"):
         open_run(tmp_path / "state", book, gamma=20.0)
     with pytest.raises(RunError, match="no ledger is given: resume with the ledger it was begun with"):
@@ -192,8 +187,7 @@ def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
     center, agents = open_run(tmp_path, gamma=0.05)
     written = (tmp_path / "model-0.safetensors").stat().st_mtime_ns
     for _ in range(5):
-        for report in engine.answers(center.broadcast(), agents):
-            center.submit(report)
+        answer(center, agents)
         assert center.close().phase == "contribute"
     assert (tmp_path / "model-0.safetensors").stat().st_mtime_ns == written
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model-0.safetensors", "state.json"]
@@ -202,7 +196,7 @@ def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
 def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book, seed=42)
-        outcome = engine.run(center, agents)
+        outcome = play(center, agents)
         heads = [(record.seq, record.hash) for record in book.entries()]
     manifest = json.loads((tmp_path / "state" / "manifest.json").read_text())
     assert manifest["seed"] == 42 and manifest["settings"]["beta"] == "1/2"
@@ -215,7 +209,7 @@ def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
 
 def test_a_databases_password_is_written_nowhere(tmp_path) -> None:
     center, agents = open_run(tmp_path, ledger="postgresql://center:hunter2@127.0.0.1/money")
-    engine.run(center, agents)
+    play(center, agents)
     assert {path.name for path in tmp_path.iterdir()} >= {"state.json", "manifest.json", "agents.json"}
     assert all(b"hunter2" not in path.read_bytes() for path in tmp_path.iterdir())
 
@@ -224,12 +218,8 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
     """The ledger fails after the state is saved; the run comes back with agents that would now answer otherwise."""
     book = ledger.open(tmp_path / "l.db")
     center, agents = open_run(tmp_path / "state", book, gamma=20.0)
-    while center.broadcast().phase == "contribute":
-        for report in engine.answers(center.broadcast(), agents):
-            center.submit(report)
-        center.close()
-    for report in engine.answers(center.broadcast(), agents):
-        center.submit(report)
+    play_until(center, agents, "train")
+    answer(center, agents)
     book.close()
     with pytest.raises(Exception, match="closed|Cannot operate"):
         center.close()
@@ -243,6 +233,6 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
         assert center.run.trained == 1 and center.head == tranche.hash
         for agent in agents:
             agent.strategy = FreeRider()
-        outcome = engine.run(center, agents)
+        outcome = play(center, agents)
         assert outcome.delivered == {"agent-1": pytest.approx(5 / 3), "agent-2": pytest.approx(5 / 3)}
         assert book.head().count == 4

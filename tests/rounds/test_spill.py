@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from table import play, set_table
 
-from fedincentive import engine, game
+from fedincentive import game
 from fedincentive.aggregation import StoredUpdate
 from fedincentive.center import Center, spill
 from fedincentive.errors import AggregationError, RunError
@@ -23,35 +24,31 @@ def quadratic():
     return game.random_quadratic(5, 7, 3)
 
 
-def finish(center, agents):
-    return engine.run(center, agents)
-
-
 def waiting(center):
     return center._spill.folder.iterdir()
 
 
 @pytest.mark.parametrize("mechanism", ["fedavg", "2p-upbred", "trim-2p-upbred", "t-upbred"])
-def test_a_spilled_run_is_the_same_run(quadratic, table, tmp_path: Path, mechanism: str) -> None:
+def test_a_spilled_run_is_the_same_run(quadratic, tmp_path: Path, mechanism: str) -> None:
     values = {"rounds": 4, "beta": "50", "gamma": 0.5, "alpha": 0.2, "eta": 0.01, "loss_cap": 1e6}
-    wanted = finish(*table(quadratic, mechanism, spill="never", **values))
-    center, agents = table(quadratic, mechanism, spill="always", state=tmp_path / "run", **values)
+    wanted = play(*set_table(quadratic, mechanism, spill="never", **values))
+    center, agents = set_table(quadratic, mechanism, spill="always", folder=tmp_path / "run", **values)
     assert center._spill.active
-    got = finish(center, agents)
+    got = play(center, agents)
     assert got.digest == wanted.digest and got.payments == wanted.payments and got.s == wanted.s
     assert list(waiting(center)) == []
 
 
-def half_a_round(table, quadratic, **options):
-    center, agents = table(quadratic, "fedavg", spill="always", rounds=2, eta=0.01, **options)
+def half_a_round(quadratic, **options):
+    center, agents = set_table(quadratic, "fedavg", spill="always", rounds=2, eta=0.01, **options)
     broadcast = center.broadcast()
     for agent in agents[:3]:
         center.submit(agent.respond(broadcast))
     return center, agents, broadcast
 
 
-def test_an_accepted_update_is_on_disk_at_once(quadratic, table, tmp_path: Path) -> None:
-    center, agents, broadcast = half_a_round(table, quadratic, state=tmp_path / "run")
+def test_an_accepted_update_is_on_disk_at_once(quadratic, tmp_path: Path) -> None:
+    center, agents, broadcast = half_a_round(quadratic, folder=tmp_path / "run")
     files = sorted(waiting(center))
     assert len(files) == 3
     with StoredUpdate(files[0]) as kept:
@@ -60,8 +57,8 @@ def test_an_accepted_update_is_on_disk_at_once(quadratic, table, tmp_path: Path)
     assert all(isinstance(answer.update, StoredUpdate) for answer in center._reports.values())
 
 
-def test_damage_while_waiting_is_named(quadratic, table, tmp_path: Path) -> None:
-    center, agents, broadcast = half_a_round(table, quadratic, state=tmp_path / "run")
+def test_damage_while_waiting_is_named(quadratic, tmp_path: Path) -> None:
+    center, agents, broadcast = half_a_round(quadratic, folder=tmp_path / "run")
     for agent in agents[3:]:
         center.submit(agent.respond(broadcast))
     path = sorted(waiting(center))[1]
@@ -72,16 +69,16 @@ def test_damage_while_waiting_is_named(quadratic, table, tmp_path: Path) -> None
         center.close()
 
 
-def test_without_a_state_directory_the_files_go_with_the_center(quadratic, table) -> None:
-    center, _, _ = half_a_round(table, quadratic)
+def test_without_a_state_directory_the_files_go_with_the_center(quadratic) -> None:
+    center, _, _ = half_a_round(quadratic)
     folder = center._spill.folder
     assert len(list(folder.iterdir())) == 3
     del center
     assert not folder.exists()
 
 
-def test_a_run_resumed_in_the_same_process_keeps_its_updates(quadratic, table, tmp_path: Path) -> None:
-    center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
+def test_a_run_resumed_in_the_same_process_keeps_its_updates(quadratic, tmp_path: Path) -> None:
+    center, agents, _ = half_a_round(quadratic, folder=tmp_path / "run")
     settings, mechanism = center.settings, center.mechanism
     (tmp_path / "run" / ".fedincentive-0123.partial").touch()  # as a process that was killed may leave
     center = Center.restore(tmp_path / "run", settings, mechanism)
@@ -114,14 +111,14 @@ def test_a_forked_child_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == [], "the process itself does"
 
 
-def test_a_state_folder_that_cannot_be_is_named(quadratic, table, tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_is_named(quadratic, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot wait in .*file: File exists. Choose another state folder"):
-        table(quadratic, "fedavg", spill="always", state=tmp_path / "file")
+        set_table(quadratic, "fedavg", spill="always", folder=tmp_path / "file")
 
 
-def test_a_full_disk_leaves_the_last_round_intact(quadratic, table, tmp_path: Path) -> None:
-    center, agents, _ = half_a_round(table, quadratic, state=tmp_path / "run")
+def test_a_full_disk_leaves_the_last_round_intact(quadratic, tmp_path: Path) -> None:
+    center, agents, _ = half_a_round(quadratic, folder=tmp_path / "run")
     saved = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
@@ -136,11 +133,11 @@ def test_a_full_disk_leaves_the_last_round_intact(quadratic, table, tmp_path: Pa
     assert center.submit(agents[3].respond(center.broadcast()))
 
 
-def test_auto_goes_by_free_memory(quadratic, table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_goes_by_free_memory(quadratic, monkeypatch: pytest.MonkeyPatch) -> None:
     assert spill.free_memory() > 2**20
-    assert not table(quadratic, "fedavg")[0]._spill.active
+    assert not set_table(quadratic, "fedavg")[0]._spill.active
     monkeypatch.setattr(spill, "free_memory", lambda: 2 * 7 * quadratic.w0.nbytes - 1)
-    assert table(quadratic, "fedavg")[0]._spill.active
-    assert not table(quadratic, "fedavg", aggregation="krum")[0]._spill.active
+    assert set_table(quadratic, "fedavg")[0]._spill.active
+    assert not set_table(quadratic, "fedavg", aggregation="krum")[0]._spill.active
     monkeypatch.setattr(spill, "free_memory", lambda: 2 * 7 * quadratic.w0.nbytes)
-    assert not table(quadratic, "fedavg")[0]._spill.active
+    assert not set_table(quadratic, "fedavg")[0]._spill.active

@@ -1,0 +1,95 @@
+"""A table to play at: a center and the agents of a game, all real.
+
+Every suite sits down here: how settings, agents, oracles and the center are wired is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fedincentive import engine, mechanisms
+from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.center import Center
+from fedincentive.mechanisms import GameOracle, Oracles, Settings
+
+BLIND = Oracles()  # a center that can check nothing, as in a host
+
+
+class Watched(ClosedFormSite):
+    """A site that counts the points really trained on, whatever is reported or recorded."""
+
+    trained = 0.0
+
+    def update(self, w, points, step, s):
+        self.trained += points
+        return super().update(w, points, step, s)
+
+
+def agents_of(game, *, strategies=(), lies=(), keys=()) -> list[Agent]:
+    """The agents of a closed-form game; `strategies`, `lies` and `keys` are by agent name."""
+    strategies, lies, keys = dict(strategies), dict(lies), dict(keys)
+    return [
+        Agent(name, site, strategies.get(name, "gradient"), s0=float(s0), lies=lies.get(name), key=keys.get(name))
+        for name, site, s0 in zip(game.agents, Watched.of(game), game.s0, strict=True)
+    ]
+
+
+def oracle_of(game, agents: Sequence[Agent], kind: type[GameOracle] = GameOracle) -> GameOracle:
+    """Knows the game and what each agent really has."""
+    by_name = {agent.name: agent for agent in agents}
+    return kind(game, lambda name: by_name[name].actual)
+
+
+def opened(settings: Settings, mechanism: str, agents: Sequence[Any], w: Any, *places: Any, **options: Any) -> Center:
+    """A center for these agents, or for what they enrol with; `places` are its ledger and folder. With `resume` in the
+    settings it is the saved one, where there is one."""
+    enrolled = [agent.enrol() if isinstance(agent, Agent) else agent for agent in agents]
+    return Center.open(settings, mechanisms.get(mechanism, settings), enrolled, w, *places, **options)
+
+
+def set_table(
+    game, mechanism, *, strategies=(), lies=(), keys=None, book=None, folder=None, oracles=None, **values
+) -> tuple[Center, list[Agent]]:
+    """Center and agents of a closed-form game; `values` are the incentive settings. The run is kept in the ledger
+    `book` and in `folder`. The oracles know everything unless others are given; with keys, signatures are checked."""
+    settings = Settings.read({"run": "test", "mechanism": mechanism, **values})
+    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys or {})
+    if oracles is None:
+        oracle = oracle_of(game, agents)
+        oracles = Oracles(oracle, oracle)
+    return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=oracles), agents
+
+
+def play(center: Center, agents: Sequence[Agent], progress: Callable[[Any], None] | None = None) -> Any:
+    """The run to its end, in this process."""
+    return engine.play(center, agents, progress=progress)
+
+
+def answer(center: Center, agents: Sequence[Agent]) -> None:
+    """The open round's answers, but not its close."""
+    for report in engine.answers(center.broadcast(), agents):
+        center.submit(report)
+
+
+def play_until(center: Center, agents: Sequence[Agent], phase: str, trained: int = 0) -> None:
+    """Whole rounds until this phase is open and so many were trained."""
+    while center.broadcast().phase != phase or center.run.trained < trained:
+        answer(center, agents)
+        center.close()
+
+
+def played(game, mechanism, **options) -> SimpleNamespace:
+    """A game to its end: the center, the outcome, the rounds, and each agent's utility at what it really gave."""
+    center, agents = set_table(game, mechanism, **options)
+    history = []
+    outcome = play(center, agents, progress=history.append)
+    s = np.array([outcome.s[name] for name in game.agents])
+    if outcome.trained and not center.mechanism.moves:
+        s = np.array([agent.site.trained / outcome.trained for agent in agents])
+    paid = np.array([outcome.payments[name] for name in game.agents]) / center.settings.minor
+    utilities = game.values(outcome.w["w"], s) - game.costs(s) + paid
+    return SimpleNamespace(center=center, outcome=outcome, history=history, agents=agents, utilities=utilities)
