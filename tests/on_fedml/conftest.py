@@ -8,72 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from ports import free_port
+from fedml_runs import MAIN
+from programs import run, text_of, wait_for_words
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples" / "fedml"
-MAIN = EXAMPLES / "main.py"
-
-
-def write_config(
-    folder: Path,
-    backend: str,
-    optimizer: str,
-    *,
-    clients: int = 3,
-    rounds: int = 3,
-    incentive: Any = None,
-    **extra: Any,
-) -> Path:
-    """A FedML YAML as a user would write it, with the tables of its backend beside it."""
-    sections: dict[str, dict[str, Any]] = {
-        "common_args": {"training_type": "simulation", "random_seed": 0},
-        "data_args": {"dataset": "digits"},
-        "model_args": {"model": "lr"},
-        "train_args": {
-            "federated_optimizer": optimizer,
-            "client_num_in_total": clients,
-            "client_num_per_round": clients,
-            "comm_round": rounds,
-            "epochs": 1,
-            "batch_size": 32,
-            "client_optimizer": "sgd",
-            "learning_rate": 0.5,
-        },
-        "validation_args": {"frequency_of_the_test": 1},
-        "device_args": {"using_gpu": False},
-        "comm_args": {"backend": backend},
-        "tracking_args": {"enable_wandb": False},
-    }
-    if backend in ("GRPC", "TRPC"):
-        sections["common_args"] |= {"training_type": "cross_silo", "scenario": "horizontal", "using_mlops": False}
-        sections["train_args"]["client_id_list"] = "[]"
-        sections["device_args"]["worker_num"] = clients
-    if backend == "GRPC":
-        ports = [free_port() for _ in range(clients + 1)]
-        rows = "".join(f"{rank},{rank},127.0.0.1,{port}\n" for rank, port in enumerate(ports))
-        (folder / "grpc_ipconfig.csv").write_text("eid,rank,grpc_server_ip,grpc_server_port\n" + rows)
-        sections["comm_args"]["grpc_ipconfig_path"] = "grpc_ipconfig.csv"
-    if backend == "TRPC":
-        (folder / "trpc_master_config.csv").write_text(f"master_ip,master_port\n127.0.0.1,{free_port()}\n")
-        sections["comm_args"]["trpc_master_config_path"] = "trpc_master_config.csv"
-    if backend == "MPI":
-        (folder / "gpu_mapping.yaml").write_text(f"mapping_default:\n  localhost: [{clients + 1}]\n")
-        sections["device_args"] |= {"gpu_mapping_file": "gpu_mapping.yaml", "gpu_mapping_key": "mapping_default"}
-    if incentive is not None:
-        sections["incentive_args"] = {"incentive": incentive}
-    for section, values in extra.items():
-        sections.setdefault(section, {}).update(values)
-    path = folder / f"{optimizer}-{backend}.yaml"
-    path.write_text(yaml.safe_dump(sections))
-    return path
 
 
 class Process:
@@ -101,14 +43,11 @@ class Process:
         os.kill(self.pid, signal.SIGKILL)
 
     def text(self) -> str:
-        return self.log.read_text() if self.log.exists() else ""
+        return text_of(self.log)
 
     def says(self, words: str, timeout: float = 300.0) -> None:
         """Wait until its log holds these words."""
-        end = time.monotonic() + timeout
-        while words not in self.text():
-            assert time.monotonic() < end, f"{self.log.name} never says {words!r}:\n{self.text()[-4000:]}"
-            time.sleep(0.05)
+        wait_for_words(self.log, words, timeout)
 
     def ends_well(self, timeout: float = 300.0) -> None:
         assert self.wait(timeout) == 0, self.text()[-4000:]
@@ -138,12 +77,6 @@ class Starter:
         for process in processes:
             process.ends_well()
         return processes
-
-
-@pytest.fixture(scope="session")
-def config() -> Any:
-    """`config(folder, backend, optimizer, ...)` writes a FedML YAML and returns its path."""
-    return write_config
 
 
 @pytest.fixture(scope="session")
@@ -180,16 +113,7 @@ def start(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Star
 def python(home: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
     """`python("main.py", ...)` runs the interpreter as a user does, in tmp_path."""
 
-    def run(*argv: object, ok: bool = True, cwd: Path = tmp_path, **env: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, *map(str, argv)],
-            cwd=cwd,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-        assert (done.returncode == 0) == ok, done.stdout[-2000:] + done.stderr[-4000:]
-        return done
+    def call(*argv: object, ok: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+        return run(sys.executable, *argv, cwd=tmp_path, env={**os.environ, **env}, ok=ok)
 
-    return run
+    return call

@@ -5,35 +5,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import os
-import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 from fedincentive.plugins.fedml import wire
 from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
-from fedincentive.agent import Agent, ClosedFormSite, sign
+from fedincentive.agent import sign
 from fedincentive.messages import Broadcast, Report
 
-
-class Exploit:
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self):  # type: ignore[no-untyped-def]
-        return os.system, (f"touch {self.path}",)
-
-
-class Storage:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __reduce__(self):  # type: ignore[no-untyped-def]
-        return torch.storage._load_from_bytes, (self.data,)
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from exploits import nested, plain  # noqa: E402
+from table import agents_of  # noqa: E402
 
 
 def above_s_max(report: Report, key: bytes) -> Report:
@@ -69,12 +55,11 @@ def main() -> None:
     parser.add_argument("--rank", type=int, required=True)
     options = parser.parse_args()
     played = game.read(Path("game.yaml"))
-    index = played.agents.index(options.agent)
     keys = {name: f"secret of {name} ......".encode() for name in played.agents}
     key = keys[options.agent]
-    agent = Agent(options.agent, ClosedFormSite(played, index), s0=float(played.s0[index]), key=key)
+    agent = agents_of(played, keys=keys)[played.agents.index(options.agent)]
     link = GrpcTransport("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
-    for data in (pickle.dumps(Exploit("touched")), pickle.dumps({"w": Storage(pickle.dumps(Exploit("touched")))})):
+    for data in (plain("touched"), nested("touched")):
         link.send(0, data, 60.0)
     link.send(0, wire.encode(wire.hello(agent.enrol(), b"not the agent's key")), 60.0)
     link.send(0, wire.encode(wire.hello(agent.enrol(), key)), 60.0)

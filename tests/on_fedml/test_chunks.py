@@ -11,6 +11,7 @@ import pytest
 from fedincentive.plugins.fedml.transports import chunks, over_grpc
 from fedincentive.plugins.fedml.transports.chunks import Assembly, Busy, Lost, divide
 from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
+from fedml_runs import grpc_table
 from ports import free_port
 
 
@@ -100,10 +101,7 @@ def test_crumbs_and_repetitions_keep_no_place(small_parts: None, monkeypatch: py
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    lines = [f"{rank},{rank},127.0.0.1,{free_port()}" for rank in range(5)]
-    path = tmp_path / "grpc.csv"
-    path.write_text("\n".join(["eid,rank,grpc_server_ip,grpc_server_port", *lines]) + "\n")
-    return str(path)
+    return str(grpc_table(tmp_path, [free_port() for _ in range(5)]))
 
 
 def test_four_clients_send_more_than_fits_at_once(table: str) -> None:

@@ -6,18 +6,17 @@ import dataclasses
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fedincentive.plugins.fedml.settings import HostSettings
+from fedml_runs import EXAMPLES, accuracy
 from ports import free_port
+from programs import PATH, blocks, shell
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "fedml"
 README = (EXAMPLES / "README.md").read_text()
-BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.S)
+BLOCKS = blocks(README, "bash")
 ENDS = {
     "single_process": ["clean: 11 entries", "agent-10"],
     "mpi.yaml": ["clean: 11 entries"],
@@ -42,20 +41,10 @@ def test_readme_commands_run(folder: Path, needs: Any, name: str) -> None:
     block = next(block for block in BLOCKS if name in block)
     if "mpirun" in block:
         needs("mpirun")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-eu", "-c", block],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    done = shell(block, cwd=folder, env={**os.environ, "PATH": PATH})
     for words in ENDS[name]:
         assert words in done.stdout
-    accuracy = float(re.findall(r"'test_acc': ([0-9.]+)", done.stderr)[-1])
-    assert accuracy > 0.85
+    assert accuracy(done.stderr) > 0.85
 
 
 def test_no_command_of_the_readme_is_left_out() -> None:

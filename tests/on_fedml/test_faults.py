@@ -11,20 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from fedml_runs import grpc_table, write_config
+from parity import GAME, ledger_of
 
 from fedincentive import ledger
 
 HERE = Path(__file__).parent
-GAME = {
-    "kind": "data-value",
-    "each": {"cost": 0.01, "b": 20.0},
-    "w0": [0.25, -1.0],
-    "agents": [
-        {"name": "hospital", "s_max": 400, "s0": 100, "ideal": [1.0, 2.0]},
-        {"name": "clinic", "s_max": 250, "s0": 50, "ideal": [0.5, 1.5]},
-        {"name": "practice", "s_max": 700, "s0": 333, "ideal": [0.25, 0.1]},
-    ],
-}
 # Slow enough to step in, quick enough to wait for.
 SLOW = {"beta": "0.5", "gamma": 30.0, "game": "game.yaml", "heartbeat": 0.5, "server_timeout": 200.0}
 
@@ -36,12 +28,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def book_of(folder: Path) -> Any:
-    return ledger.open(folder / "fedincentive-runs" / "run" / "ledger.sqlite")
+    return ledger.open(ledger_of(folder))
 
 
-def test_a_dead_client_is_absent_and_charged_and_the_run_goes_on(start: Any, config: Any, tmp_path: Path) -> None:
+def test_a_dead_client_is_absent_and_charged_and_the_run_goes_on(start: Any, tmp_path: Path) -> None:
     incentive = {"beta": "0.5", "gamma": 1000.0, "round_timeout": 10.0, "heartbeat": 0.5, "cost": 0.1}
-    cf = config(tmp_path, "GRPC", "2p-upbred", rounds=300, incentive=incentive)
+    cf = write_config(tmp_path, "GRPC", "2p-upbred", rounds=300, incentive=incentive)
     server, *clients = (start.rank(tmp_path, cf, rank) for rank in range(4))
     server.says("(train)")
     clients[2].kill()
@@ -59,17 +51,17 @@ def test_a_dead_client_is_absent_and_charged_and_the_run_goes_on(start: Any, con
         process.kill()
 
 
-def test_a_killed_server_resumes_without_gap_or_double_entry(start: Any, config: Any, folder: Path) -> None:
+def test_a_killed_server_resumes_without_gap_or_double_entry(start: Any, folder: Path) -> None:
     """And ends with the same ledger, to the byte, as a run that nobody disturbed."""
     incentive = {**SLOW, "resume": True}
     undisturbed = folder / "undisturbed"
     undisturbed.mkdir()
     (undisturbed / "game.yaml").write_text((folder / "game.yaml").read_text())
-    calm = config(undisturbed, "GRPC", "2p-upbred", rounds=30, incentive=incentive)
+    calm = write_config(undisturbed, "GRPC", "2p-upbred", rounds=30, incentive=incentive)
     for process in [start.rank(undisturbed, calm, rank) for rank in (0, 1, 2, 3)]:
         process.ends_well()
 
-    cf = config(folder, "GRPC", "2p-upbred", rounds=30, incentive=incentive)
+    cf = write_config(folder, "GRPC", "2p-upbred", rounds=30, incentive=incentive)
     clients = [start.rank(folder, cf, rank) for rank in (1, 2, 3)]
     for words in ("(contribute) closed", "(train) closed"):
         server = start.rank(folder, cf, 0)
@@ -85,8 +77,10 @@ def test_a_killed_server_resumes_without_gap_or_double_entry(start: Any, config:
         assert [entry.seq for entry in book.entries()] == list(range(1, book.head().count + 1))
 
 
-def test_a_restarted_client_joins_the_round_again(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "2p-upbred", rounds=30, incentive={**SLOW, "resume": True, "round_timeout": 300.0})
+def test_a_restarted_client_joins_the_round_again(start: Any, folder: Path) -> None:
+    cf = write_config(
+        folder, "GRPC", "2p-upbred", rounds=30, incentive={**SLOW, "resume": True, "round_timeout": 300.0}
+    )
     server, *clients = (start.rank(folder, cf, rank) for rank in range(4))
     server.says("(train) closed")
     clients[0].kill()
@@ -97,8 +91,8 @@ def test_a_restarted_client_joins_the_round_again(start: Any, config: Any, folde
     assert "No answer" not in server.text()
 
 
-def test_clients_of_a_dead_server_end_with_an_error(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "2p-upbred", rounds=500, incentive={**SLOW, "server_timeout": 10.0})
+def test_clients_of_a_dead_server_end_with_an_error(start: Any, folder: Path) -> None:
+    cf = write_config(folder, "GRPC", "2p-upbred", rounds=500, incentive={**SLOW, "server_timeout": 10.0})
     server, *clients = (start.rank(folder, cf, rank) for rank in range(4))
     server.says("(train) closed")
     server.kill()
@@ -107,8 +101,8 @@ def test_clients_of_a_dead_server_end_with_an_error(start: Any, config: Any, fol
         assert "the server is not there after 10 s" in client.text()
 
 
-def test_an_early_client_waits_without_spinning(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "upbred", rounds=2, incentive=SLOW)
+def test_an_early_client_waits_without_spinning(start: Any, folder: Path) -> None:
+    cf = write_config(folder, "GRPC", "upbred", rounds=2, incentive=SLOW)
     client = start.rank(folder, cf, 1)
     client.says("listens on")
     before, begun = cpu_seconds(client.pid), time.monotonic()
@@ -125,11 +119,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, config: Any, folder: Path) -> None:
+def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, folder: Path) -> None:
     keys = {agent["name"]: f"secret of {agent['name']} ......" for agent in GAME["agents"]}
     (folder / "keys.json").write_text(json.dumps(keys))
     incentive = {**SLOW, "keys": "keys.json", "round_timeout": 15.0}
-    cf = config(folder, "GRPC", "upbred", rounds=7, incentive=incentive)
+    cf = write_config(folder, "GRPC", "upbred", rounds=7, incentive=incentive)
     server, *honest = (start.rank(folder, cf, rank) for rank in range(3))
     rogue = start(folder, HERE / "rogue.py", "--agent", "practice", "--rank", 3, log="rogue")
     for process in (server, *honest, rogue):
@@ -152,16 +146,16 @@ def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, config: Any
     assert not any("absent hospital" in line or "absent clinic" in line for line in rounds)
 
 
-def test_too_few_agents_end_the_server_with_their_names(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 20.0, "server_timeout": 5.0})
+def test_too_few_agents_end_the_server_with_their_names(start: Any, folder: Path) -> None:
+    cf = write_config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 20.0, "server_timeout": 5.0})
     server, client = start.rank(folder, cf, 0), start.rank(folder, cf, 1)
     assert server.wait() == 1
     assert "1 of 3 agents enrolled within 20 s; missing: clinic, practice" in server.text()
     assert client.wait() == 1
 
 
-def test_each_end_listens_on_its_configured_address_only(start: Any, config: Any, folder: Path) -> None:
-    cf = config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 15.0})
+def test_each_end_listens_on_its_configured_address_only(start: Any, folder: Path) -> None:
+    cf = write_config(folder, "GRPC", "upbred", incentive={**SLOW, "join_timeout": 15.0})
     server = start.rank(folder, cf, 0)
     server.says("listens on 127.0.0.1")
     port = int((folder / "grpc_ipconfig.csv").read_text().splitlines()[1].rsplit(",", 1)[1])
@@ -170,12 +164,11 @@ def test_each_end_listens_on_its_configured_address_only(start: Any, config: Any
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.2", port), timeout=5)
     assert server.wait() == 1
-    second = config(folder, "GRPC", "upbred", incentive=SLOW)
+    second = write_config(folder, "GRPC", "upbred", incentive=SLOW)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        rows = f"eid,rank,grpc_server_ip,grpc_server_port\n0,0,127.0.0.1,{taken.getsockname()[1]}\n"
-        (folder / "grpc_ipconfig.csv").write_text(rows + "1,1,127.0.0.1,1\n2,2,127.0.0.1,1\n3,3,127.0.0.1,1\n")
+        grpc_table(folder, [taken.getsockname()[1], 1, 1, 1])
         clash = start.rank(folder, second, 0, run="clash")
         assert clash.wait() == 1
     assert "cannot listen on 127.0.0.1" in clash.text()

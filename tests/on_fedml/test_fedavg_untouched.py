@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-MAIN = Path(__file__).parents[2] / "examples" / "fedml" / "main.py"
+from fedml_runs import MAIN, write_config
 
 
-def test_fedavg_learns_the_same_with_and_without_the_plugin(python: Any, config: Any, tmp_path: Path) -> None:
-    cf = config(tmp_path, "sp", "FedAvg", rounds=4)
+def test_fedavg_learns_the_same_with_and_without_the_plugin(python: Any, tmp_path: Path) -> None:
+    cf = write_config(tmp_path, "sp", "FedAvg", rounds=4)
     results = {}
     for switch in ("1", "0"):
         done = python(MAIN, "--cf", cf.name, FEDINCENTIVE_FEDML=switch)

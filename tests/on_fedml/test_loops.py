@@ -5,22 +5,23 @@ from __future__ import annotations
 import queue
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-
-from fedincentive import engine, game, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
-from fedincentive.center import Center
-from fedincentive.messages import Broadcast, Enrol, Report
 from fedincentive.plugins.fedml import wire
 from fedincentive.plugins.fedml.client import Client
 from fedincentive.plugins.fedml.server import Server
 from fedincentive.plugins.fedml.settings import HostSettings
+from table import agents_of, opened, play
+
+from fedincentive import game, ledger, mechanisms
+from fedincentive.messages import Broadcast, Enrol, Report
+from fedincentive.settings import Settings
 
 GAME = game.repaired_example()
 HOST = HostSettings(heartbeat=0.2, round_timeout=300.0, server_timeout=60.0, join_timeout=300.0)
-SETTINGS = mechanisms.Settings.read({"mechanism": "upbred", "rounds": 4, "run": "loops", "gamma": 0.1})
+SETTINGS = Settings.read({"mechanism": "upbred", "rounds": 4, "run": "loops", "gamma": 0.1})
 
 
 class Inside:
@@ -46,16 +47,12 @@ class Inside:
     abort = close
 
 
-def agents() -> list[Agent]:
-    return [Agent(site.name, site, s0=float(s0)) for site, s0 in zip(ClosedFormSite.of(GAME), GAME.s0, strict=True)]
-
-
-def center(folder: Path, enrolled: list[Enrol]) -> Center:
+def center(folder: Path, enrolled: list[Any]) -> Any:
     book = ledger.open(folder / "ledger.sqlite")
-    return Center(SETTINGS, mechanisms.get("upbred", SETTINGS), enrolled, {"w": GAME.w0}, book, folder / "state")
+    return opened(SETTINGS, "upbred", enrolled, {"w": GAME.w0}, book, folder / "state")
 
 
-def play(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-untyped-def]
+def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-untyped-def]
     """The whole run with a server and two clients; returns the outcome and what the server saw of each round."""
     inboxes = [queue.Queue() for _ in range(3)]
     seen = []
@@ -69,7 +66,7 @@ def play(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-untyped
     )
     clients = [
         Client(Inside(inboxes, rank, lose), agent, "loops", HOST, folder / f"{rank}.json", resume=False)
-        for rank, agent in enumerate(agents(), start=1)
+        for rank, agent in enumerate(agents_of(GAME), start=1)
     ]
     threads = [threading.Thread(target=client.run, daemon=True) for client in clients]
     for thread in threads:
@@ -83,10 +80,10 @@ def play(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-untyped
 
 
 def test_loops_play_what_the_engine_plays(tmp_path: Path) -> None:
-    outcome, seen = play(tmp_path)
+    outcome, seen = over_links(tmp_path)
     (tmp_path / "engine").mkdir()
-    players = agents()
-    expected = engine.run(center(tmp_path / "engine", [agent.enrol() for agent in players]), players)
+    agents = agents_of(GAME)
+    expected = play(center(tmp_path / "engine", agents), agents)
     assert (outcome.head, outcome.digest) == (expected.head, expected.digest)
     assert not any(result.absent for result in seen)
 
@@ -105,14 +102,14 @@ def test_a_lost_message_is_sent_again(tmp_path: Path) -> None:
         lost.add(frame)
         return True
 
-    outcome, seen = play(tmp_path, first_time)
+    outcome, seen = over_links(tmp_path, first_time)
     assert len(lost) > 8
     assert outcome.status == "complete" and not any(result.absent for result in seen)
 
 
 def test_a_client_answers_its_own_run_in_order_and_the_same_question_the_same(tmp_path: Path) -> None:
     inboxes = [queue.Queue() for _ in range(2)]
-    client = Client(Inside(inboxes, 1), agents()[0], "loops", HOST, tmp_path / "1.json", resume=False)
+    client = Client(Inside(inboxes, 1), agents_of(GAME)[0], "loops", HOST, tmp_path / "1.json", resume=False)
     public = mechanisms.get("upbred", SETTINGS).public()
     s = dict(zip(GAME.agents, map(float, GAME.s0), strict=True))
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedml_runs import MAIN, write_config
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples" / "fedml"
 
 
 @pytest.fixture(scope="module")
-def found(start: Any, config: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(start: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("own") / "work"
     folder.mkdir()
-    cf = config(folder, "sp", "2p-upbred", rounds=2, incentive={"beta": "0.5", "gamma": 500.0, "cost": 0.1})
-    (folder / "main.py").write_text((EXAMPLES / "main.py").read_text())
+    cf = write_config(folder, "sp", "2p-upbred", rounds=2, incentive={"beta": "0.5", "gamma": 500.0, "cost": 0.1})
+    (folder / "main.py").write_text(MAIN.read_text())
     (folder / "own_classes.py").write_text((HERE / "own_classes.py").read_text())
     start(folder, folder / "own_classes.py", cf.name, log="own").ends_well(timeout=500)
     return json.loads((folder / "found.json").read_text())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
 import struct
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from exploits import Exploit, nested, plain
 from fedincentive.plugins.fedml import wire
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,40 +74,16 @@ def test_signed_enrolment() -> None:
     assert not wire.hello_is_authentic(richer, key)
 
 
-class Exploit:
-    """Runs a command when it is unpickled."""
-
-    def __init__(self, touched: Path) -> None:
-        self.touched = touched
-
-    def __reduce__(self):  # type: ignore[no-untyped-def]
-        return os.system, (f"touch {self.touched}",)
-
-
-def nested(touched: Path) -> bytes:
-    """The exploit inside a torch storage: an allow-list that lets torch's storages pass would run it."""
-    inner = pickle.dumps(Exploit(touched))
-    return pickle.dumps(OrderedDict(w=_Storage(inner)))
-
-
-class _Storage:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __reduce__(self):  # type: ignore[no-untyped-def]
-        return torch.storage._load_from_bytes, (self.data,)
-
-
 def hostile(touched: Path) -> dict[str, bytes]:
     saved = io.BytesIO()
     torch.save(Exploit(touched), saved)
     head = b'{"kind": "report", "body": {}, "arrays": null}'
     valid = wire.encode(Report("r", 0, "train", "a", update={"w": np.ones(3)}))
     return {
-        "pickle": pickle.dumps(Exploit(touched)),
+        "pickle": plain(touched),
         "nested in a storage": nested(touched),
         "torch.save": saved.getvalue(),
-        "pickle after our prefix": wire.PREFIX.pack(wire.MAGIC, 1, 0) + pickle.dumps(Exploit(touched)),
+        "pickle after our prefix": wire.PREFIX.pack(wire.MAGIC, 1, 0) + plain(touched),
         "empty": b"",
         "short": b"FIN",
         "missing fields": wire.PREFIX.pack(wire.MAGIC, 1, len(head)) + head,

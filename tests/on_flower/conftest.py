@@ -8,8 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from ports import free_port
+from programs import PATH, shell, text_of, wait_for_words, waited
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -113,7 +112,7 @@ class Flower:
             **os.environ,
             "HOME": str(home),
             "FLWR_HOME": str(home / ".flwr"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": PATH,
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -137,31 +136,19 @@ class Flower:
 
     def superlink(self, command: str, port: int, log: str) -> None:
         process = self.start(command, log)
-        wait_until(lambda: listening(port) or process.poll() is not None, 300, f"{log} listens on {port}")
+        assert waited(lambda: listening(port) or process.poll() is not None, 300), f"{log} does not listen on {port}"
         assert process.poll() is None, self.log(log)
 
     def run(self, command: str, timeout: float = 550) -> str:
         """A program that ends; its output. A failure shows it."""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=self.app,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}"
-        return done.stdout
+        return shell(command, cwd=self.app, env=self.env, together=True, timeout=timeout).stdout
 
     def log(self, name: str) -> str:
-        path = self.home / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return text_of(self.home / f"{name}.log")
 
     def says(self, name: str, words: str, timeout: float, process: subprocess.Popen[bytes]) -> None:
         """Wait until the program's log holds these words; one that ended without them fails at once."""
-        wait_until(lambda: words in self.log(name) or process.poll() is not None, timeout, f"{name} says {words!r}")
-        assert words in self.log(name), self.log(name)[-4000:]
+        wait_for_words(self.home / f"{name}.log", words, timeout, lambda: process.poll() is not None)
 
     def left(self) -> list[int]:
         """Processes that were started in this home, however far they have drifted from us."""
@@ -182,21 +169,12 @@ class Flower:
                     os.kill(pid, number)
                 except ProcessLookupError:
                     continue
-            end = time.monotonic() + 10
-            while self.left() and time.monotonic() < end:
-                time.sleep(0.2)
+            waited(lambda: not self.left(), 10)
 
 
 def listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_until(true: Callable[[], bool], timeout: float, what: str | Callable[[], str]) -> None:
-    end = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < end, f"Not within {timeout:g} s: {what() if callable(what) else what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
+from parity import GAME, INCENTIVE, MECHANISMS, ROUNDS, RUN, head_of, in_engine, ledger_of
 from ports import free_port
+from programs import blocks
 
-from fedincentive import engine, game, ledger, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
-from fedincentive.center import Center
+from fedincentive import ledger
 
 README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
-PARITY = Path(__file__).parents[1] / "on_fedml" / "test_parity.py"
 SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
 pytestmark = pytest.mark.timeout(1200)  # a busy machine may need it; a quiet one less than five minutes for all
 FAST = "incentive.gamma=400.0 incentive.join-timeout=120.0"
@@ -30,38 +29,7 @@ def commands(section: str) -> list[str]:
     """The shell commands of one section of the README, or of what stands before the first."""
     parts = re.split(r"^## (.*)$", README, flags=re.M)
     text = dict(zip(["", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))[section]
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.M | re.S)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
-
-
-def parity() -> dict[str, Any]:
-    """The closed-form games that FedML's suite plays: one set of games for all hosts, read without importing FedML."""
-    wanted = {"RUN", "ROUNDS", "MECHANISMS", "INCENTIVE", "GAME"}
-    source = PARITY.read_text()
-    found: dict[str, Any] = {}
-    for name in wanted:
-        match = re.search(rf"^{name} = (.*?)^(?=\S(?<![\])}}]))", source, flags=re.M | re.S)
-        assert match, f"{PARITY} has no {name}"
-        found[name] = eval(match[1])  # literals of our own test suite
-    return found
-
-
-def in_engine(mechanism: str, played: Any, incentive: dict[str, Any], rounds: int, run: str, folder: Path) -> str:
-    """The head of the same game in the core alone."""
-    settings = mechanisms.Settings.read({**incentive, "mechanism": mechanism, "rounds": rounds, "run": run})
-    sites = ClosedFormSite.of(played)
-    agents = [Agent(site.name, site, s0=float(s0)) for site, s0 in zip(sites, played.s0, strict=True)]
-    with ledger.open(folder / f"{mechanism}.sqlite") as book:
-        center = Center(
-            settings, mechanisms.get(mechanism, settings), [a.enrol() for a in agents], {"w": played.w0}, book
-        )
-        engine.run(center, agents)
-        return f"{book.head().count}:{book.head().hash}"
-
-
-def head_of(path: Path) -> str:
-    with ledger.read(path) as book:
-        return f"{book.head().count}:{book.head().hash}"
+    return [line for block in blocks(text, "sh") for line in block.splitlines() if line.strip()]
 
 
 def parity_app(folder: Path, game_of: dict[str, Any], incentive: dict[str, Any], names: list[str], run: str) -> None:
@@ -155,7 +123,7 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     assert len(payments) == 10 and abs(sum(payments)) < 1e-9
     accuracy = [float(x) for x in re.findall(r"'accuracy': ([0-9.]+)", said)]
     assert accuracy[0] < 0.2 and accuracy[-1] > 0.8
-    assert head_of(simulation.app / "fedincentive-runs/ten/ledger.sqlite").split(":")[1] in said
+    assert head_of(ledger_of(simulation.app, "ten")).split(":")[1] in said
     simulation.run(verified)
     without = simulated(simulation, f"{export}\n{unpaid}")
     assert "(fedavg-strategic) ended: complete" in without
@@ -163,17 +131,15 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
 
 
 def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: Any, tmp_path: Path) -> None:
-    p = parity()
-    played = game.read({"game": p["GAME"]})
-    incentive = {**p["INCENTIVE"], "agents": 3, "rounds": p["ROUNDS"]}
-    parity_app(tmp_path / "app", p["GAME"], incentive, list(p["MECHANISMS"]), p["RUN"])
+    incentive = {**INCENTIVE, "agents": 3, "rounds": ROUNDS}
+    parity_app(tmp_path / "app", GAME, incentive, list(MECHANISMS), RUN)
     results = tmp_path / "results"
     options = f"--federation-config num-supernodes=3 --run-config 'results=\"{results}\"'"
     simulated(simulation, f"flwr run {tmp_path / 'app'} local --stream {options}")
     heads = {}
-    for mechanism in p["MECHANISMS"]:
-        heads[mechanism] = head_of(results / mechanism / p["RUN"] / "ledger.sqlite")
-        assert heads[mechanism] == in_engine(mechanism, played, p["INCENTIVE"], p["ROUNDS"], p["RUN"], tmp_path)
+    for mechanism in MECHANISMS:
+        heads[mechanism] = head_of(results / mechanism / RUN / "ledger.sqlite")
+        assert heads[mechanism] == in_engine(mechanism, tmp_path)
     assert len(set(heads.values())) >= 4  # trimming changes the model, not who gave what
 
 
@@ -207,7 +173,7 @@ def test_readme_deployment_with_two_sites(flower: Any, sites: Any) -> None:
     assert "2 agents enrolled: north, south" in said
     assert "(2p-upbred) ended: complete" in said
     assert re.search(r"north: (\d+) of \1 points, payment -", said)
-    assert head_of(flower.app / "fedincentive-runs/two/ledger.sqlite").split(":")[1] in said
+    assert head_of(ledger_of(flower.app, "two")).split(":")[1] in said
     flower.run(verified)
 
 
@@ -229,7 +195,7 @@ def test_a_site_that_is_killed_comes_back_under_its_name(flower: Any, sites: Any
     assert old != new
     after = said[said.index("Agent south is back") :]
     assert "absent" not in after, "it answers again"
-    with ledger.read(flower.app / "fedincentive-runs/back/ledger.sqlite") as book:
+    with ledger.read(ledger_of(flower.app, "back")) as book:
         tranches = [entry for entry in book.entries("back") if entry.kind == "tranche"]
         assert {account for entry in tranches for account in entry.postings} <= {"north", "south"}
         missed = [entry for entry in tranches if entry.inputs["delivered"]["south"] == 0]
@@ -250,12 +216,10 @@ def end_children(flower: Any, parent: int) -> None:
 
 
 def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, sites: Any, tmp_path: Path) -> None:
-    p = parity()
-    two = {**p["GAME"], "agents": p["GAME"]["agents"][:2]}
-    two["agents"] = [{**agent, "name": name} for agent, name in zip(two["agents"], ("north", "south"), strict=True)]
-    incentive = {**p["INCENTIVE"], "gamma": 1000.0}
-    parity_app(tmp_path / "app", two, {**incentive, "rounds": 1}, ["2p-upbred"], "dep")
+    two = {**GAME, "agents": [{**GAME["agents"][i], "name": name} for i, name in enumerate(("north", "south"))]}
+    changes = {"gamma": 1000.0, "rounds": 1}
+    parity_app(tmp_path / "app", two, {**INCENTIVE, **changes}, ["2p-upbred"], "dep")
     results = tmp_path / "results"
     flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=550)
-    expected = in_engine("2p-upbred", game.read({"game": two}), incentive, 1, "dep", tmp_path)
+    expected = in_engine("2p-upbred", tmp_path, two, run="dep", **changes)
     assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected
