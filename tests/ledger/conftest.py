@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import writer as appending
 from missing import missing
 from ports import free_port
 
@@ -25,29 +26,6 @@ from fedincentive.payments import contribution, truthful
 
 AGENTS = ("ann", "bob", "cyd", "dan")
 Ack = tuple[int, int, str]  # round, seq, hash
-
-# Appends rounds from argv[3] on and says each acknowledged one; agents and amounts depend on the round only.
-WRITER = """
-import os, sys
-from fedincentive import ledger
-from fedincentive.errors import LedgerError
-
-def entry(run, round, n=20):
-    amounts = {f"agent-{k:02d}": (k - round) * 1000 for k in range(n)}
-    amounts["agent-00"] -= sum(amounts.values())
-    return ledger.Entry(run, round, "settlement", "x/1", {"s": amounts}, amounts, ("budget-balanced",))
-
-if __name__ == "__main__":
-    path, run, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    book = ledger.open(path)
-    for round in range(first, last):
-        try:
-            receipt = book.append(entry(run, round))
-        except LedgerError as error:
-            os.write(1, f"error {error}\\n".encode())
-            sys.exit(3)
-        os.write(1, f"{round} {receipt.seq} {receipt.hash}\\n".encode())
-"""
 
 
 class Server:
@@ -196,12 +174,11 @@ def run_entries() -> Callable[..., list[Entry]]:
 class Writer:
     """A program that appends to a ledger in a process of its own, and what must hold whatever happens to it."""
 
+    program = Path(appending.__file__)
+    entry = staticmethod(appending.entry)
+
     def __init__(self, folder: Path) -> None:
-        self.folder, self.program = folder, folder / "writer.py"
-        self.program.write_text(WRITER)
-        space: dict[str, Any] = {"__name__": "writer"}
-        exec(WRITER, space)
-        self.entry: Callable[[str, int], Entry] = space["entry"]
+        self.folder = folder
 
     def start(self, target: str | Path, run: str, first: int, last: int, **options: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(self.program), str(target), run, str(first), str(last)]

@@ -148,6 +148,7 @@ def test_after_an_io_error_the_book_must_be_opened_again(tmp_path, writer, shim)
     script = tmp_path / "again.py"
     script.write_text(
         "import sys\n"
+        f"sys.path.insert(0, {str(writer.program.parent)!r})\n"
         "from writer import LedgerError, entry, ledger\n"
         "book = ledger.open(sys.argv[1])\n"
         "for attempt in range(2):\n"
