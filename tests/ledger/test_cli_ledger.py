@@ -8,10 +8,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from commands import command
 
 from fedincentive import ledger
-from fedincentive.cli import main
 from fedincentive.errors import LedgerError
 from fedincentive.ledger.export import FORMATS
 from fedincentive.ledger.verify import verify
@@ -19,13 +18,11 @@ from fedincentive.ledger.verify import verify
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Calls the command in this process, where it starts at once; `stderr` holds everything that was printed."""
+    """Calls the command in the test's folder; `stderr` holds everything that was printed."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> SimpleNamespace:
-        done = CliRunner().invoke(main, ["ledger", *arguments], prog_name="fedincentive")
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
+        done = command("ledger", *arguments)
         return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.output)
 
     return call
@@ -151,7 +148,7 @@ def test_an_export_does_not_replace_its_ledger(run, run_entries, tmp_path, name)
         (tmp_path / "link").symlink_to("a.db")
         done = run("export", "a.db", "-o", name)
         assert done.returncode == 1 and f"{name} is the ledger a.db itself: write elsewhere" in done.stderr
-        done = CliRunner().invoke(main, ["report", "a.db", "--out", name])
+        done = command("report", "a.db", "--out", name)
         assert done.exit_code == 1 and "is the ledger a.db itself" in done.output
         assert verify(book).clean
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import command
 
 from fedincentive import ledger
-from fedincentive.cli import main
 from fedincentive.errors import RunError
 from fedincentive.ledger.export import decimal
 from fedincentive.ledger.verify import verify
@@ -28,10 +27,6 @@ GAME = Path(__file__).parents[2] / "examples" / "games" / "hospitals.yaml"
 MECHANISMS = ("upbred", "2p-upbred", "t-upbred")
 ROGUE = "<script>alert(1)</script>"
 AGENTS = ("ann", "bob & co", ROGUE)
-
-
-def command(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="fedincentive")
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
-
-from fedincentive.cli import main
+from commands import command
 
 FARMS = {
     "game": {
@@ -43,7 +41,7 @@ def game(tmp_path):
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, ["play", *arguments])
+    done = command("play", *arguments)
     assert done.exit_code == code, done.output
     return done.output
 
@@ -79,7 +77,7 @@ def test_the_certificate_goes_by_what_was_delivered(game, strategy) -> None:
 
 def test_the_head_it_prints_is_a_checkpoint(game, tmp_path) -> None:
     (tmp_path / "log").write_text(run(game(), "--ledger", str(tmp_path / "a.db")))
-    done = CliRunner().invoke(main, ["ledger", "verify", str(tmp_path / "a.db"), "--checkpoint", str(tmp_path / "log")])
+    done = command("ledger", "verify", tmp_path / "a.db", "--checkpoint", tmp_path / "log")
     assert done.exit_code == 0 and "1 checkpoints checked" in done.output
 
 
@@ -112,7 +110,7 @@ def test_every_mechanism_plays(game, name) -> None:
 def test_the_ledger_is_written_and_verifies(game, tmp_path) -> None:
     book = str(tmp_path / "money.db")
     head = json.loads(run(game(), "--ledger", book, "--json"))["outcome"]["head"]
-    checked = CliRunner().invoke(main, ["ledger", "verify", book, "--recompute"])
+    checked = command("ledger", "verify", book, "--recompute")
     assert checked.exit_code == 0 and head in checked.output
     assert "exists in" in run(game(), "--ledger", book, code=1)
     assert json.loads(run(game(), "--ledger", book, "--resume", "--json"))["outcome"]["head"] == head
@@ -163,7 +161,7 @@ def test_strategies_and_lies_by_name(game) -> None:
     ],
 )
 def test_wrong_options_are_named(game, arguments, message) -> None:
-    done = CliRunner().invoke(main, ["play", game(), *arguments])
+    done = command("play", game(), *arguments)
     assert done.exit_code != 0 and message in done.output
 
 
