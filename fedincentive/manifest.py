@@ -28,7 +28,7 @@ from .run import Run
 FILE = "manifest.json"
 DEFAULT = "ledger.sqlite"  # as hosts name the ledger that state/ belongs to
 PRIVATE = ("audit_seed", "keys", "ledger", "state")  # secrets, and addresses, which may hold a password
-ENDING = ("status", "advice", "contributed", "trained", "counts")
+ENDING = ("status", "advice", "contributed", "trained", "counts", "digest")
 Points = dict[str, Fraction]
 
 

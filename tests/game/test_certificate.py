@@ -18,6 +18,7 @@ from fedincentive.game import (
     Certificate,
     Claim,
     EffectiveCost,
+    Evidence,
     Misreports,
     Verdict,
     beta_dom,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedincentive import entry
 from fedincentive.errors import LedgerError
-from fedincentive.ledger import Checkpoint, Entry, chain, export, rules, verify
+from fedincentive.ledger import Checkpoint, Entry, chain, export, verify
 
 
 def make(**changes) -> Entry:

@@ -21,7 +21,7 @@ from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_beancount, to_jsonl
 from fedincentive.ledger.statement import statement
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import Oracles, contribution
+from fedincentive.payments import contribution
 
 GAME = random_data_value(3, 4, 3)
 TERMS = {"run": "real", "rounds": 5, "beta": "9", "gamma": 2.0, "eta": 0.1, "loss_cap": 10_000.0, "resume": True}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from table import play, played, set_table
 
-from fedincentive import engine
 from fedincentive.agent import digest
 from fedincentive.errors import GameError
 from fedincentive.game import paper_example, random_data_value, random_quadratic, repaired_example

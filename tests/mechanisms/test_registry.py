@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from packages import install
 from table import played
 
 from fedincentive import mechanisms

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from table import oracle_of, play, played, set_table
 
-from fedincentive import engine, ledger, mechanisms
+from fedincentive import ledger, mechanisms
 from fedincentive.adversary import Attack, Misreport
 from fedincentive.agent import Away, GameOracle
 from fedincentive.errors import SettingError
@@ -163,7 +163,7 @@ def test_a_deviation_inside_the_tolerance_gains_at_most_epsilon() -> None:
         direction = rng.normal(size=2)
         step = 0.0099 * direction / np.linalg.norm(direction)
         run = play_round_by_round(game, {"agent-1": Misreport(update=moved_d(1.0, step))}, **terms)
-        assert run.run.failed == {}
+        assert run.run.memory["truthful"]["failed"] == {}
         gains.append(total_utility(run, game, "agent-1") - base)
     assert 0.0 < max(gains) <= epsilon
 
@@ -186,7 +186,7 @@ def test_zero_pays_the_others_values_every_round_and_the_deficit_is_reported(tmp
     for h in ("previous", "zero"):
         with ledger.open(tmp_path / f"{h}.db") as book:
             run = played(game, "t-upbred", rounds=12, h=h, book=book, **TERMS)
-            certificate = engine.certificate(run.center, game)
+            certificate = run.center.conclude(game).certificate
             assert book.balances("test")["treasury"] == run.outcome.treasury
         deficits[h] = certificate.deficit.value
         assert certificate.deficit.value == -run.outcome.treasury / 10**6

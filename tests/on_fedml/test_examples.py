@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedincentive.plugins.fedml.settings import HostSettings
 from fedml_runs import EXAMPLES, accuracy
 from ports import free_port
 from programs import PATH, blocks, shell
+
+from fedincentive.plugins.fedml.settings import HostSettings
 
 README = (EXAMPLES / "README.md").read_text()
 BLOCKS = blocks(README, "bash")

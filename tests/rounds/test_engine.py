@@ -10,7 +10,7 @@ from table import play, played, set_table
 from fedincentive import engine
 from fedincentive.adversary import Misreport, attack
 from fedincentive.agent import Away
-from fedincentive.errors import QuorumError, SettingError
+from fedincentive.errors import QuorumError, RunError, SettingError
 from fedincentive.game import random_data_value, repaired_example
 
 
@@ -48,8 +48,8 @@ def test_every_enrolled_agent_must_be_at_the_table() -> None:
 
 def test_a_run_that_goes_on_is_not_certified() -> None:
     center, _ = set_table(repaired_example(), "fedavg")
-    with pytest.raises(SettingError, match="not over"):
-        engine.certificate(center, repaired_example())
+    with pytest.raises(RunError, match="not over"):
+        center.conclude(repaired_example())
 
 
 def test_many_agents_play_in_one_process() -> None:

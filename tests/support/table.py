@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from fedincentive import engine, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite
+from fedincentive.agent import Agent, ClosedFormSite, GameOracle
 from fedincentive.center import Center
-from fedincentive.mechanisms import GameOracle, Oracles, Settings
+from fedincentive.payments import Oracles
+from fedincentive.settings import Settings
 
 BLIND = Oracles()  # a center that can check nothing, as in a host
 
@@ -57,16 +58,18 @@ def set_table(
     """Center and agents of a closed-form game; `values` are the incentive settings. The run is kept in the ledger
     `book` and in `folder`. The oracles know everything unless others are given; with keys, signatures are checked."""
     settings = Settings.read({"run": "test", "mechanism": mechanism, **values})
-    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys or {})
-    if oracles is None:
-        oracle = oracle_of(game, agents)
-        oracles = Oracles(oracle, oracle)
-    return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=oracles), agents
+    if keys is None:
+        seats = {"strategies": dict(strategies), "lies": dict(lies), "oracles": oracles, "site": Watched}
+        return engine.table(game, settings, ledger=book, state=folder, **seats)
+    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys)
+    oracle = oracle_of(game, agents)
+    known = Oracles(oracle, oracle) if oracles is None else oracles
+    return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=known), agents
 
 
 def play(center: Center, agents: Sequence[Agent], progress: Callable[[Any], None] | None = None) -> Any:
     """The run to its end, in this process."""
-    return engine.play(center, agents, progress=progress)
+    return engine.run(center, agents, progress=progress)
 
 
 def answer(center: Center, agents: Sequence[Agent]) -> None:

@@ -1,0 +1,105 @@
+"""One training on real data for all hosts: each must end with the same contributions, payments and model, to the bit.
+
+Three owners of scikit-learn's digits learn one prototype per class. A step moves the prototype of a point's class a
+sixteenth of the way to it: subtraction, multiplication and addition of float64, one after the other, which every
+library and processor rounds alike. So the results below hold in every environment, whatever its NumPy or torch.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from fedincentive import draws, engine, ledger, mechanisms
+from fedincentive.agent import Agent, LossSite
+from fedincentive.center import Center
+from fedincentive.hosting import HostSettings, agent_name
+from fedincentive.settings import Settings
+
+AGENTS, CLASSES, RUN, ROUNDS, SEED = 3, 10, "run", 3, 7
+SIZES = (40, 60, 90)  # points each owner can give; as many again as TESTS are its own test data
+TESTS = 25
+MECHANISMS = ("2p-upbred", "t-upbred")
+INCENTIVE = {"beta": "0.5", "gamma": 40.0, "cost": 0.0005, "start": 0.4, "delta": 5}
+# mechanism -> (contributions at the end, the ledger's head, sha256 of the model)
+EXPECTED: dict[str, tuple[list[float], str, str]] = {
+    "2p-upbred": (
+        [40.0, 60.0, 90.0],
+        "4:24d8b3c8ade44361f0961c91408864be8b8253a3e929b2ace47827849228ac44",
+        "21f47bc99fdbadce53e5b0376f93a9acbf4c3dec920a81a1b88d97a886d82bde",
+    ),
+    "t-upbred": (
+        [16.334657, 24.380503, 36.28878],
+        "4:85147bd042f94561977fb9a0151c566f950d78532510d1a4b579151e18ed021f",
+        "21cafb2e2de04ecd4cdf7ded2160fe3a01968106bbbab36aae2e33493a6d9d37",
+    ),
+}
+
+
+def data(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """An owner's (x, y) to train on and (x, y) to value a model by."""
+    x, y = load_digits(return_X_y=True)
+    first = sum(SIZES[:index]) + index * TESTS
+    middle, last = first + SIZES[index], first + SIZES[index] + TESTS
+    return x[first:middle], y[first:middle], x[middle:last], y[middle:last]
+
+
+def first_model() -> dict[str, np.ndarray]:
+    return {"prototypes": np.full((CLASSES, 64), 8.0)}
+
+
+def trained(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The prototypes after these points, in an order that NumPy's global generator draws: a host has seeded it."""
+    w = w.copy()
+    for i in np.random.permutation(len(y)):
+        w[y[i]] = w[y[i]] + 0.0625 * (x[i] - w[y[i]])
+    return w
+
+
+def loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+    """Mean squared distance of the test points to their prototypes, over 4096; the sum is exact."""
+    return math.fsum(((x - w[y]) ** 2).ravel()) / (4096.0 * len(y))
+
+
+def in_engine(mechanism: str, folder: Path) -> tuple[list[float], str, str]:
+    """The training in the core alone, where no host stands between center and agents."""
+    host = HostSettings(start=INCENTIVE["start"])
+    own = {key: value for key, value in INCENTIVE.items() if key != "start"}
+    settings = Settings.read({**own, "mechanism": mechanism, "rounds": ROUNDS, "run": RUN, "seed": SEED})
+    agents = []
+    for index in range(AGENTS):
+        name = agent_name(index, AGENTS)
+        site = LossSite.of(
+            settings, name, SIZES[index], *_work(index, name, settings.seed), classes=CLASSES, w0=first_model
+        )
+        agents.append(Agent(name, site, s0=host.first(site.s_max)))
+    with ledger.open(folder / f"{mechanism}.sqlite") as book:
+        enrolled = [agent.enrol() for agent in agents]
+        center = Center(settings, mechanisms.get(mechanism, settings), enrolled, first_model(), book)
+        outcome = engine.run(center, agents)
+        return list(outcome.s.values()), str(book.head()), outcome.digest
+
+
+def _work(index: int, name: str, seed: int) -> tuple[Any, Any]:
+    x, y, test_x, test_y = data(index)
+
+    def train(w: Any, points: np.ndarray, step: int) -> dict[str, np.ndarray]:
+        np.random.seed(draws.local_seed(seed, name, step))
+        mine = np.sort(points)
+        return {"prototypes": trained(w["prototypes"], x[mine], y[mine]) - w["prototypes"]}
+
+    return train, lambda w: loss(w["prototypes"], test_x, test_y)
+
+
+def found_in(run: Path) -> tuple[list[float], str, str]:
+    """What a host left in the folder of its run."""
+    from fedincentive.manifest import SavedRun, find
+
+    saved = SavedRun.read(find(run))
+    with ledger.read(run / "ledger.sqlite") as book:
+        digest = saved.outcome["digest"]
+        return [float(s) for s in saved.last.values()], str(book.head()), digest
