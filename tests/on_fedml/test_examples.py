@@ -14,7 +14,7 @@ from fedml_runs import EXAMPLES, accuracy
 from ports import free_port
 from programs import PATH, blocks, shell
 
-from fedincentive.plugins.fedml.settings import HostSettings
+from fedincentive.plugins.fedml.settings import FedmlSettings
 
 README = (EXAMPLES / "README.md").read_text()
 BLOCKS = blocks(README, "bash")
@@ -54,7 +54,7 @@ def test_no_command_of_the_readme_is_left_out() -> None:
 
 
 def test_the_readme_lists_every_setting_of_the_host() -> None:
-    for field in dataclasses.fields(HostSettings):
+    for field in dataclasses.fields(FedmlSettings):
         default = "" if field.default is None else f"`{field.default}`"
         assert f"| `{field.name}` | {default} | {field.metadata['help']} |" in README
 

@@ -16,11 +16,11 @@ from fedincentive.messages import Broadcast, Enrol, Report
 from fedincentive.plugins.fedml import wire
 from fedincentive.plugins.fedml.client import Client
 from fedincentive.plugins.fedml.server import Server
-from fedincentive.plugins.fedml.settings import HostSettings
+from fedincentive.plugins.fedml.settings import FedmlSettings
 from fedincentive.settings import Settings
 
 GAME = game.repaired_example()
-HOST = HostSettings(heartbeat=0.2, round_timeout=300.0, server_timeout=60.0, join_timeout=300.0)
+HOST = FedmlSettings(heartbeat=0.2, round_timeout=300.0, server_timeout=60.0, join_timeout=300.0)
 SETTINGS = Settings.read({"mechanism": "upbred", "rounds": 4, "run": "loops", "gamma": 0.1})
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from fedincentive.plugins.flower.settings import HostSettings, nested, read
+from fedincentive.plugins.flower.settings import FlowerSettings, nested, read
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_table_of_host_settings_is_the_schema() -> None:
     text = (ROOT / "docs" / "flower.md").read_text()
     table = dict(re.findall(r"^\| `([a-z-]+)` \| (\S+) \|", text, flags=re.M))
-    fields = {field.name.replace("_", "-"): field.default for field in dataclasses.fields(HostSettings)}
+    fields = {field.name.replace("_", "-"): field.default for field in dataclasses.fields(FlowerSettings)}
     assert {key: value.strip('`"') for key, value in table.items()} == {
         key: f"{value:g}" if isinstance(value, (int, float)) else value for key, value in fields.items()
     }

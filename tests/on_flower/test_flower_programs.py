@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import textwrap
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import data_parity
 import pytest
 import yaml
 from parity import GAME, INCENTIVE, MECHANISMS, ROUNDS, RUN, head_of, in_engine, ledger_of
@@ -32,8 +34,8 @@ def commands(section: str) -> list[str]:
     return [line for block in blocks(text, "sh") for line in block.splitlines() if line.strip()]
 
 
-def parity_app(folder: Path, game_of: dict[str, Any], incentive: dict[str, Any], names: list[str], run: str) -> None:
-    """A Flower app that plays one closed-form game under several mechanisms, one after another."""
+def write_app(folder: Path, code: str, incentive: dict[str, Any]) -> Path:
+    """A Flower app in one module, which has a `server` and a `client`."""
     package = folder / "parity"
     package.mkdir(parents=True)
     table = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in incentive.items())
@@ -42,7 +44,7 @@ def parity_app(folder: Path, game_of: dict[str, Any], incentive: dict[str, Any],
         [project]
         name = "parity"
         version = "1.0.0"
-        description = "closed-form games"
+        description = "what every host must play alike"
         license = "Apache-2.0"
         dependencies = []
         [tool.flwr.app]
@@ -58,38 +60,82 @@ def parity_app(folder: Path, game_of: dict[str, Any], incentive: dict[str, Any],
         + "\n"
     )
     (package / "__init__.py").write_text("")
-    (package / "app.py").write_text(
-        textwrap.dedent(f"""
-        import dataclasses
-        from pathlib import Path
-        import yaml
-        from flwr.app import Array, ArrayRecord
-        from flwr.serverapp import ServerApp
-        from fedincentive import game
-        from fedincentive.plugins.flower import IncentiveStrategy, play
-        from fedincentive.plugins.flower.client import StrategicApp
+    (package / "app.py").write_text(textwrap.dedent(code))
+    return package
 
-        GAME = game.read(yaml.safe_load({yaml.safe_dump({"game": game_of})!r}))
 
-        class ByIndex(StrategicApp):
-            def __call__(self, message, context):
-                context.node_config.setdefault("agent", GAME.agents[int(context.node_config["partition-id"])])
-                return super().__call__(message, context)
+SERVER = """
+import dataclasses
+from pathlib import Path
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import ServerApp
+from fedincentive.plugins.flower import IncentiveStrategy
 
-        client = play(GAME)
-        client.__class__ = ByIndex
-        server = ServerApp()
+server = ServerApp()
 
-        @server.main()
-        def main(grid, context):
-            for name in {names!r}:
-                config = {{**context.run_config, "incentive.mechanism": name, "incentive.run": {run!r}}}
-                config["incentive.output"] = str(Path(context.run_config["results"]) / name)
-                IncentiveStrategy.from_context(dataclasses.replace(context, run_config=config)).start(
-                    grid, ArrayRecord({{"w": Array(GAME.w0)}})
-                )
-        """)
-    )
+@server.main()
+def main(grid, context):
+    for name in {names!r}:
+        config = {{**context.run_config, "incentive.mechanism": name, "incentive.run": {run!r}}}
+        config["incentive.output"] = str(Path(context.run_config["results"]) / name)
+        first = ArrayRecord({{name: Array(array) for name, array in FIRST.items()}})
+        IncentiveStrategy.from_context(dataclasses.replace(context, run_config=config)).start(grid, first)
+"""
+
+
+def parity_app(folder: Path, game_of: dict[str, Any], incentive: dict[str, Any], names: list[str], run: str) -> None:
+    """A Flower app that plays one closed-form game under several mechanisms, one after another."""
+    client = f"""
+import yaml
+from fedincentive import game
+from fedincentive.plugins.flower import play
+from fedincentive.plugins.flower.client import StrategicApp
+
+GAME = game.read(yaml.safe_load({yaml.safe_dump({"game": game_of})!r}))
+FIRST = {{"w": GAME.w0}}
+
+class ByIndex(StrategicApp):
+    def __call__(self, message, context):
+        context.node_config.setdefault("agent", GAME.agents[int(context.node_config["partition-id"])])
+        return super().__call__(message, context)
+
+client = play(GAME)
+client.__class__ = ByIndex
+"""
+    write_app(folder, client + SERVER.format(names=names, run=run), incentive)
+
+
+TRAINING = """
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from fedincentive.plugins.flower import points, strategic
+from parity import data_parity as task
+
+FIRST = task.first_model()
+ordinary = ClientApp()
+
+def own(context):
+    return task.data(int(context.node_config["partition-id"]))
+
+@ordinary.train()
+def train(message, context):
+    x, y, _, _ = own(context)
+    mine = np.sort(points(message, len(y)))
+    np.random.seed(int(message.content["config"]["seed"]))
+    new = task.trained(message.content["arrays"]["prototypes"].numpy(), x[mine], y[mine])
+    arrays = ArrayRecord({"prototypes": Array(new)})
+    metrics = MetricRecord({"num-examples": len(mine)})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+@ordinary.evaluate()
+def evaluate(message, context):
+    _, _, x, y = own(context)
+    loss = task.loss(message.content["arrays"]["prototypes"].numpy(), x, y)
+    return Message(RecordDict({"metrics": MetricRecord({"num-examples": len(y), "loss": loss})}), reply_to=message)
+
+client = strategic(ordinary, size=lambda context: len(own(context)[1]), classes=task.CLASSES)
+"""
 
 
 # Simulation
@@ -111,14 +157,32 @@ def simulated(flower: Any, command: str) -> str:
     return said
 
 
+def test_training_gives_the_engines_ledger_and_model(simulation: Any, tmp_path: Path) -> None:
+    """Real data, in Flower's simulation: the same contributions, ledger and model as everywhere, bit for bit."""
+    incentive = {
+        **data_parity.INCENTIVE,
+        "agents": data_parity.AGENTS,
+        "seed": data_parity.SEED,
+        "rounds": data_parity.ROUNDS,
+    }
+    code = TRAINING + SERVER.format(names=data_parity.MECHANISMS, run=data_parity.RUN)
+    package = write_app(tmp_path / "app", code, incentive)
+    shutil.copy(data_parity.__file__, package / "data_parity.py")
+    command = f"flwr run {tmp_path / 'app'} local --stream --federation-config 'num-supernodes=3'"
+    said = simulated(simulation, f"{command} --run-config 'results=\"{tmp_path}\"'")
+    for mechanism, expected in data_parity.EXPECTED.items():
+        assert data_parity.found_in(tmp_path / mechanism / data_parity.RUN) == expected, said[-3000:]
+    assert "Certificate: 3 agents" in said
+
+
 def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     export, *more = commands("")
     assert export.startswith("export ") and not more
     paid, verified, unpaid = commands("Simulation: ten agents in one machine")
     said = simulated(simulation, f"{export}\n{paid}")
-    assert "10 agents enrolled: agent-0, " in said
+    assert "10 agents enrolled: agent-01, " in said
     assert "(2p-upbred) ended: complete" in said
-    assert "agent-9: 244 of 244 points, payment 222.000000" in said
+    assert "agent-10: 244 of 244 points, payment 222.000000" in said
     payments = [float(x) for x in re.findall(r"agent-\d: .* payment (\S+)", said)]
     assert len(payments) == 10 and abs(sum(payments)) < 1e-9
     accuracy = [float(x) for x in re.findall(r"'accuracy': ([0-9.]+)", said)]

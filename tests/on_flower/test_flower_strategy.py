@@ -76,8 +76,8 @@ def test_two_phases_end_to_end(grid: Any, tmp_path: Path) -> None:
     strategy, result = started(grid, tmp_path)
     outcome = strategy.outcome
     assert outcome.status == "complete"
-    assert outcome.s == outcome.s_max == {"agent-0": 10.0, "agent-1": 20.0, "agent-2": 30.0, "agent-3": 40.0}
-    assert sum(outcome.payments.values()) == 0 and outcome.payments["agent-3"] > 0 > outcome.payments["agent-0"]
+    assert outcome.s == outcome.s_max == {"agent-1": 10.0, "agent-2": 20.0, "agent-3": 30.0, "agent-4": 40.0}
+    assert sum(outcome.payments.values()) == 0 and outcome.payments["agent-4"] > 0 > outcome.payments["agent-1"]
     assert sorted(result.train_metrics_clientapp) == [1, 2]
     assert result.train_metrics_clientapp[1]["incentive.s"] == [10.0, 20.0, 30.0, 40.0]
     assert "mean" in result.train_metrics_clientapp[2] and "incentive.welfare" in result.train_metrics_clientapp[2]
@@ -152,7 +152,7 @@ def test_the_agent_trains_on_what_it_contributes(grid: Any, tmp_path: Path) -> N
     grid = deployed(grid, 2, calls, strategy="fixed", start=0.3, when_short="train")
     strategy, _ = started(grid, tmp_path)
     assert sorted({len(mine) for kind, mine in calls if kind == "train"}) == [3, 6]
-    assert strategy.outcome.short == ("agent-0", "agent-1")
+    assert strategy.outcome.short == ("agent-1", "agent-2")
 
 
 def test_the_same_app_is_ordinary_under_fedavg(grid: Any) -> None:
@@ -191,7 +191,7 @@ def test_an_ordinary_app_is_told_to_be_wrapped(grid: Any, tmp_path: Path) -> Non
 
 def test_too_few_agents_are_named(grid: Any, tmp_path: Path) -> None:
     nodes = deployed(grid, 2, [], agents=5, join_timeout=0.3)
-    with pytest.raises(RunError, match=r"2 of 5 agents enrolled \(agent-0, agent-1\).*join-timeout"):
+    with pytest.raises(RunError, match=r"2 of 5 agents enrolled \(agent-1, agent-2\).*join-timeout"):
         started(nodes, tmp_path)
 
 
@@ -208,16 +208,16 @@ def test_a_mute_node_is_absent_and_charged(grid: Any, tmp_path: Path) -> None:
 
     nodes.before_send = silence
     strategy, _ = started(nodes, tmp_path)
-    assert strategy.outcome.s["agent-3"] == 40.0, "in phase 1 it was there"
-    assert all(result.absent == ("agent-3",) for result in strategy.rounds if result.phase == "train")
-    assert strategy.outcome.payments["agent-3"] < 0
+    assert strategy.outcome.s["agent-4"] == 40.0, "in phase 1 it was there"
+    assert all(result.absent == ("agent-4",) for result in strategy.rounds if result.phase == "train")
+    assert strategy.outcome.payments["agent-4"] < 0
     assert sum(strategy.outcome.payments.values()) == 0
 
 
 def test_an_agent_may_stay_away(grid: Any, tmp_path: Path) -> None:
-    nodes = deployed(grid, 3, [], **{"strategy.agent-1": "away"})
+    nodes = deployed(grid, 3, [], **{"strategy.agent-2": "away"})
     strategy, _ = started(nodes, tmp_path)
-    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-1",)}
+    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-2",)}
 
 
 def test_partial_participation(grid: Any, tmp_path: Path) -> None:
@@ -269,17 +269,17 @@ def test_an_agent_comes_back_at_another_node(offline: bool, grid: Any, tmp_path:
     old = list(nodes.nodes)[2]
     new = replaced(nodes, app, old, when="train", offline=offline, partition_id=2, num_partitions=3)
     strategy, _ = started(nodes, tmp_path)
-    assert strategy.nodes.by_agent["agent-2"] == new[0] != old
+    assert strategy.nodes.by_agent["agent-3"] == new[0] != old
     absences = [result.absent for result in strategy.rounds if result.phase == "train"]
-    assert absences[-1] == () and ("agent-2",) in absences
-    assert set(strategy.outcome.payments) == {"agent-0", "agent-1", "agent-2"}
+    assert absences[-1] == () and ("agent-3",) in absences
+    assert set(strategy.outcome.payments) == {"agent-1", "agent-2", "agent-3"}
 
 
 def test_a_name_in_use_cannot_be_taken(grid: Any, tmp_path: Path) -> None:
     nodes = deployed(grid, 2, [], gamma=5.0, rounds=4)
     thief_calls: list[Any] = []
     thief = strategic(task(thief_calls), size=size, classes=10)
-    holder = dict(zip(("agent-0", "agent-1"), nodes.nodes, strict=True))
+    holder = dict(zip(("agent-1", "agent-2"), nodes.nodes, strict=True))
     nodes.before_send = lambda message: (
         nodes.join(thief, partition_id=1, num_partitions=2) if len(nodes.nodes) == 2 else None
     )
@@ -320,7 +320,7 @@ def hostile(change: Any) -> Any:
 
     def wrap(reply: Message) -> None:
         record = reply.content.config_records.get("incentive", {})
-        if record.get("agent") == "agent-2" and record.get("phase") == "train":
+        if record.get("agent") == "agent-3" and record.get("phase") == "train":
             change(reply.content)
 
     return wrap
@@ -347,7 +347,7 @@ def npy(header: str) -> Array:
         lambda content: content["incentive"].__setitem__("delivered", float("nan")),
         lambda content: content["incentive"].__setitem__("delivered", "all"),
         lambda content: content["incentive"].__setitem__("round", "one"),
-        lambda content: content["incentive"].__setitem__("agent", "agent-0"),
+        lambda content: content["incentive"].__setitem__("agent", "agent-1"),
         lambda content: content.__delitem__("incentive"),
         lambda content: content.__delitem__("arrays"),
         with_arrays(w=Array(np.float32([np.nan]))),
@@ -367,7 +367,7 @@ def test_bad_reports_are_refused_and_the_round_goes_on(change: Any, grid: Any, t
     nodes.before_answer = hostile(change)
     strategy, _ = started(nodes, tmp_path)
     assert strategy.outcome.status == "complete"
-    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-2",)}
+    assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-3",)}
     assert np.isfinite(strategy.center.w["w"]).all()
 
 

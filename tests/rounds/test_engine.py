@@ -7,7 +7,6 @@ import logging
 import pytest
 from table import play, played, set_table
 
-from fedincentive import engine
 from fedincentive.adversary import Misreport, attack
 from fedincentive.agent import Away
 from fedincentive.errors import QuorumError, RunError, SettingError
