@@ -15,14 +15,20 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedincentive import ledger
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution
+from fedincentive.payments import MINOR, SCALE, Contribution
 
 
-def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Field]]:
+def tranche(step: int, inputs: dict[str, Any], memory: dict[str, Any]) -> ledger.Entry:
+    """What the center makes of a training round."""
+    amounts = Contribution.amounts({"round": step, "rule": "tranche/1", "inputs": inputs}, memory, MINOR)
+    return ledger.Entry("benchmark", step, "tranche", "tranche/1", inputs, amounts, (ledger.BALANCED,))
+
+
+def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Entry]]:
     """The tranche entries of a run, each made when called."""
     names = [f"agent-{k:05d}" for k in range(agents)]
     total, posted = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
@@ -30,16 +36,8 @@ def rounds(agents: int, count: int) -> Iterator[Callable[[], ledger.Field]]:
         delivered = {name: 10**6 * (400 + k * 7919 * step % 200) for k, name in enumerate(names)}
         for name in names:
             total[name] += delivered[name]
-        make = partial(
-            contribution.tranche,
-            "benchmark",
-            step,
-            beta="7/5",
-            rounds=count,
-            delivered=delivered,
-            total=total,
-            posted=posted,
-        )
+        terms = {"beta": "7/5", "rounds": count, "scale": SCALE, "delivered": delivered, "total": dict(total)}
+        make = partial(tranche, step, terms, {"paid": posted})
         yield make
         for name, amount in make().postings.items():
             posted[name] += amount
@@ -85,7 +83,7 @@ def appends(directory: Path, agents: int, count: int) -> tuple[Time, Time, Time]
     with ledger.open(directory / f"rounds-{agents}.db") as book:
         for make in rounds(agents, count):
             bases.append(timed(empty))
-            made: list[ledger.Field] = []
+            made: list[ledger.Entry] = []
             makes.append(timed(lambda make=make, made=made: made.append(make())))
             adds.append(timed(lambda made=made: book.append(made[0])))
     return median(bases), median(makes), median(adds)

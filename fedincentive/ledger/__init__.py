@@ -1,11 +1,10 @@
 """The payment ledger: exact, append-only, hash-chained, checkable by anyone.
 
 >>> import tempfile
->>> from fedincentive.payments.contribution import settlement
 >>> with tempfile.TemporaryDirectory() as folder, open(f"{folder}/payments.db") as book:
-...     receipt = book.append(settlement("demo", 0, beta="0.5", s={"a": 1, "b": 3}, scale=1))
+...     receipt = book.append(Entry("demo", 0, "refund", "refund/1", {"reason": "agreed"}, {"a": -500, "b": 500}))
 ...     receipt.seq, book.balances()
-(1, {'a': -1000000, 'b': 1000000})
+(1, {'a': -500, 'b': 500})
 """
 
 from __future__ import annotations

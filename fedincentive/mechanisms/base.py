@@ -123,6 +123,10 @@ def _payments(mechanism: Mechanism, settings: Settings) -> tuple[Payment, ...]:
         whose = f"Mechanism {mechanism.name!r} pays" if settings.payment is None else "incentive.payment is"
         raise SettingError(f"{whose} {name!r}.{nearest(name, [*payments.names(), *payments.TOGETHER])}")
     made = tuple(payments.get(p, settings) if isinstance(p, str) else p.of(settings) for p in wanted)
+    for name in settings.options or {}:
+        if name not in (payment.name for payment in made):
+            known = [payment.name for payment in made]
+            raise SettingError(f"incentive.options is for {name!r}, which this run does not pay.{nearest(name, known)}")
     kinds: dict[str, str] = {}
     for payment in made:
         for kind in payment.kinds:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -78,37 +77,6 @@ def tranche_amounts(
     return bounded({agent: amount - posted.get(agent, 0) for agent, amount in due.items()})
 
 
-def settlement(
-    run: str, round: int, *, beta: Fraction | int | str, s: Mapping[str, int], scale: int = SCALE, minor: int = MINOR
-) -> Entry:
-    """The entry that pays p(s) in one sum.
-
-    >>> settlement("demo", 0, beta="0.5", s={"a": 1, "b": 3}, scale=1).postings
-    {'a': -1000000, 'b': 1000000}
-    """
-    inputs = {"beta": str(rate("beta", beta)), "s": s, "scale": scale}
-    posted = amounts(beta, s, scale=scale, minor=minor, rotation=round)
-    return Entry(run, round, "settlement", SETTLEMENT, inputs, posted, (BALANCED,))
-
-
-def tranche(
-    run: str,
-    round: int,
-    *,
-    beta: Fraction | int | str,
-    rounds: int,
-    delivered: Mapping[str, int],
-    total: Mapping[str, int],
-    posted: Mapping[str, int],
-    scale: int = SCALE,
-    minor: int = MINOR,
-) -> Entry:
-    """The entry of one training round: `total` is all delivered so far, this round's included, `posted` all paid."""
-    inputs = _tranche_inputs(beta, rounds, delivered, total, scale)
-    due = tranche_amounts(beta, rounds, total, posted, scale=scale, minor=minor, rotation=round)
-    return Entry(run, round, "tranche", TRANCHE, inputs, due, (BALANCED,))
-
-
 @dataclass(frozen=True)
 class Contribution(Payment):
     """p_i = beta (s_i - mean_{j != i} s_j), budget balanced.
@@ -142,8 +110,9 @@ class Contribution(Payment):
         return self._pay(run, run.delivered, "tranche")
 
     def _pay(self, run: Run, delivered: Mapping[str, int], kind: str) -> Entry:
-        inputs = _tranche_inputs(self.beta, self.rounds, delivered, run.delivered_total, self.scale)
-        return self.entry(run, inputs, kind=kind, rule=TRANCHE)
+        terms = {"beta": str(self.beta), "rounds": self.rounds, "scale": self.scale}
+        points = {"delivered": delivered, "total": run.delivered_total}
+        return self.entry(run, {**terms, **points}, kind=kind, rule=TRANCHE)
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
@@ -301,10 +270,3 @@ def named(agents: Sequence[str]) -> str:
     head = ", ".join(agents[:NAMED])
     more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
     return f"agents {head}{more} are"
-
-
-def _tranche_inputs(
-    beta: Fraction | int | str, rounds: int, delivered: Mapping[str, int], total: Mapping[str, int], scale: int
-) -> dict[str, Any]:
-    price = str(rate("beta", beta))
-    return {"beta": price, "rounds": rounds, "scale": scale, "delivered": delivered, "total": total}

@@ -111,38 +111,6 @@ def amounts(
     return bounded(due)
 
 
-def entry(
-    run: str,
-    round: int,
-    *,
-    valuations: Mapping[str, int],
-    previous: Mapping[str, int] | None = None,
-    h: str = "previous",
-    pivots: Mapping[str, int] | None = None,
-    phi: str = "none",
-    fine: int = 0,
-    references: Mapping[str, int] | None = None,
-    tolerance: int = 0,
-    failed: Mapping[str, str] | None = None,
-    minor: int = MINOR,
-) -> Entry:
-    """The entry of one value exchange, with the treasury on the other side; all amounts in minor units.
-
-    `fine` is Gamma, `references` the oracle's values, `failed` names the audits an agent did not pass.
-    """
-    inputs = _inputs(valuations, h, phi, fine, tolerance, previous, pivots, references, failed)
-    return Entry(run, round, "truthful", RULE, inputs, derived(inputs, minor))
-
-
-def derived(given: Mapping[str, Any], minor: int) -> Amounts:
-    """The postings of an entry with these inputs."""
-    fined = fines(
-        given["phi"], given["fine"], given["valuations"], given.get("references", {}),
-        tolerance=given["tolerance"], failed=given.get("failed"), minor=minor,
-    )  # fmt: skip
-    return amounts(given["valuations"], given.get("previous"), fined, given["h"], pivots=given.get("pivots"))
-
-
 @dataclass(frozen=True)
 class Truthful(Payment):
     """p*_i = sum_{j != i} v^_j - phi_i - h_i, paid by a treasury after every training round.
@@ -197,17 +165,20 @@ class Truthful(Payment):
         judged = [agent for agent in run.agents if phi != "none" and self._audited(run, agent)]
         failed = {**memory.get("failed", {}), **{agent: "absent" for agent in event.absent if agent in judged}}
         s = run.points(run.s)
-        inputs = _inputs(
-            {agent: run.valuations.get(agent, 0) for agent in run.agents},
-            self.h,
-            phi,
-            self.gamma(run.n),
-            quantise(self.delta_v, self.minor),
-            memory.get("valued", {}) if self.h == "previous" else None,
-            memory["pivots"] if self.h == "clarke" else None,
-            {} if known is None else {a: quantise(known.value(a, event.w, s), self.minor) for a in judged},
-            failed if phi == "audited" else {},
-        )
+        references = {} if known is None else {a: quantise(known.value(a, event.w, s), self.minor) for a in judged}
+        inputs: dict[str, Any] = {
+            "valuations": {agent: run.valuations.get(agent, 0) for agent in run.agents},
+            "h": self.h,
+            "phi": phi,
+            "fine": self.gamma(run.n),
+            "tolerance": quantise(self.delta_v, self.minor),
+            "references": references,
+            "failed": failed if phi == "audited" else {},
+        }
+        if self.h == "previous":
+            inputs["previous"] = memory.get("valued", {})
+        if self.h == "clarke":
+            inputs["pivots"] = memory["pivots"]
         return self.entry(run, inputs)
 
     def effective(self, oracles: Oracles) -> str:
@@ -251,7 +222,12 @@ class Truthful(Payment):
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
-        return derived(body["inputs"], minor)
+        given = body["inputs"]
+        fined = fines(
+            given["phi"], given["fine"], given["valuations"], given.get("references", {}),
+            tolerance=given["tolerance"], failed=given.get("failed"), minor=minor,
+        )  # fmt: skip
+        return amounts(given["valuations"], given.get("previous"), fined, given["h"], pivots=given.get("pivots"))
 
     @classmethod
     def remember(cls, body: Body, memory: Memory) -> None:
@@ -344,19 +320,3 @@ def pivots(run: Run, without: Callable[[str], Update], oracles: Oracles) -> dict
 
 def distance(a: Update, b: Update) -> float:
     return math.sqrt(sum(float(np.sum(np.square(np.subtract(a[name], b[name], dtype=np.float64)))) for name in b))
-
-
-def _inputs(
-    valuations: Mapping[str, int],
-    h: str,
-    phi: str,
-    fine: int,
-    tolerance: int,
-    previous: Mapping[str, int] | None,
-    pivots: Mapping[str, int] | None,
-    references: Mapping[str, int] | None,
-    failed: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    always = {"valuations": valuations, "h": h, "phi": phi, "fine": fine, "tolerance": tolerance}
-    optional = {"previous": previous, "pivots": pivots, "references": references, "failed": failed}
-    return {**always, **{name: value for name, value in optional.items() if value is not None}}

@@ -53,5 +53,9 @@ def nested(run_config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if not isinstance(table.setdefault(key, {}), dict):
             raise SettingError(f"{SECTION}.{key} is both a value and a table ({flat}): keep one of them.")
-        table[key][agent] = value
+        if key == "options" and "." in agent:  # incentive.options.<payment>.<setting>
+            payment, _, own = agent.partition(".")
+            table[key].setdefault(payment, {})[own.replace("-", "_")] = value
+        else:
+            table[key][agent] = value
     return table

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from entries import tranche, truthful
 import writer as appending
 from missing import missing
 from ports import free_port
@@ -22,7 +23,6 @@ from ports import free_port
 from fedincentive import ledger
 from fedincentive.ledger import Entry, Ledger
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution, truthful
 
 AGENTS = ("ann", "bob", "cyd", "dan")
 Ack = tuple[int, int, str]  # round, seq, hash
@@ -147,14 +147,12 @@ def run_entries() -> Callable[..., list[Entry]]:
         for step in range(1, rounds + 1):
             delivered = {agent: 0 if (k + step) % 5 == 4 else s[agent] for k, agent in enumerate(agents)}
             total = {agent: total[agent] + delivered[agent] for agent in agents}
-            entry = contribution.tranche(
-                run, step, beta="7/5", rounds=rounds, delivered=delivered, total=total, posted=posted
-            )
+            entry = tranche(run, step, beta="7/5", rounds=rounds, delivered=delivered, total=total, posted=posted)
             posted = {agent: posted[agent] + entry.postings[agent] for agent in agents}
             values = {agent: 1000 * step + 7 * k for k, agent in enumerate(agents)}
             entries.append(entry)
             entries.append(
-                truthful.entry(
+                truthful(
                     run,
                     step,
                     valuations=values,

@@ -10,11 +10,11 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from entries import settlement, truthful
 
 from fedincentive import ledger
 from fedincentive.ledger import Entry
 from fedincentive.ledger.export import decimal, to_beancount, to_csv, to_jsonl
-from fedincentive.payments import contribution, truthful
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_bean_check_accepts_the_journal_and_rejects_one_unit(tmp_path, bean_chec
     with ledger.open(tmp_path / "a.db", minor=minor) as book:
         for round in range(3):
             s = {name: (k * 37 + round) % 11 for k, name in enumerate(STRANGE)}
-            book.append(contribution.settlement('a "run"', round, beta="7/3", s=s, scale=1, minor=minor))
-        book.append(truthful.entry('a "run"', 3, valuations={"ann": 5, "ANN": 7}, minor=minor))
+            book.append(settlement('a "run"', round, beta="7/3", s=s, scale=1, minor=minor))
+        book.append(truthful('a "run"', 3, valuations={"ann": 5, "ANN": 7}, minor=minor))
         text = "".join(to_beancount(book))
     accepted = bean_check(text, tmp_path)
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr

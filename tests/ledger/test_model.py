@@ -11,12 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from entries import settlement, tranche
+
 from fedincentive import ledger
 from fedincentive.errors import LedgerConflict, LedgerError
 from fedincentive.ledger import Entry, Record, standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # thousands of commits: the disk is not what is tested here
 AGENTS = ("ann", "bob", "\u00e9va")
@@ -63,7 +64,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     @rule(run=st.sampled_from(["one", "two"]), round=st.integers(0, 4), s=points)
     def settle(self, run: str, round: int, s: dict[str, int]) -> None:
-        self.append(contribution.settlement(run, round, beta="1/3", s=s, scale=1, minor=10))
+        self.append(settlement(run, round, beta="1/3", s=s, scale=1, minor=10))
 
     @rule(run=st.sampled_from(["one", "two"]), delivered=points)
     def pay_tranche(self, run: str, delivered: dict[str, int]) -> None:
@@ -71,7 +72,7 @@ class LedgerModel(RuleBasedStateMachine):
         total = {a: delivered[a] + (mine[-1].inputs["total"][a] if mine else 0) for a in AGENTS}
         posted = {a: sum(entry.postings[a] for entry in mine) for a in AGENTS}
         self.append(
-            contribution.tranche(
+            tranche(
                 run, len(mine), beta="2", rounds=7, delivered=delivered, total=total, posted=posted, scale=1, minor=10
             )
         )

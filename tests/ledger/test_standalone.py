@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from entries import settlement
+
 from fedincentive import ledger
 from fedincentive.ledger import Entry, standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.replay import Replay
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution
 
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())
 BY_HAND = [
@@ -62,7 +63,7 @@ def test_the_vectors_cover_ties_and_every_rule():
 
 @pytest.mark.parametrize(("inputs", "round", "expected"), BY_HAND)
 def test_amounts_worked_out_by_hand(inputs, round, expected):
-    made = contribution.settlement("r", round, **inputs, minor=1)
+    made = settlement("r", round, **inputs, minor=1)
     assert made.postings == expected
     runs = standalone.Runs(1, {})
     assert runs.derive(json.loads(made.body), lambda *words: None) == expected

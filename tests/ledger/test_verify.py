@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from tampering import Tamperer
 
+from entries import tranche
+
 from fedincentive import ledger
 from fedincentive.entry import canonical
 from fedincentive.errors import LedgerError
 from fedincentive.ledger import Entry, Ledger, standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution
 
 TRANSFER, REVERSAL, NEXT = 8, 9, 10  # entries of the ledger `filled` makes
 
@@ -305,7 +306,7 @@ def test_a_consistent_forgery_is_seen_through_the_checkpoint_only(target, run_en
             book.append(entry)
         seen = book.head()
     delivered = {**honest[1].inputs["delivered"], "ann": 99 * 10**6}
-    forged = contribution.tranche("demo", 1, beta="7/5", rounds=1, delivered=delivered, total=delivered, posted={})
+    forged = tranche("demo", 1, beta="7/5", rounds=1, delivered=delivered, total=delivered, posted={})
     with Tamperer(target).at_work() as tamperer:
         tamperer.set_body(2, json.loads(forged.body), postings=True)
         tamperer.rechain()

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from table import answer, play, play_until, set_table
 
+from entries import settlement
+
 from fedincentive import ledger
 from fedincentive.center import Center
 from fedincentive.errors import LedgerConflict, LedgerError
@@ -21,7 +23,6 @@ from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_beancount, to_jsonl
 from fedincentive.ledger.statement import statement
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution
 
 GAME = random_data_value(3, 4, 3)
 TERMS = {"run": "real", "rounds": 5, "beta": "9", "gamma": 2.0, "eta": 0.1, "loss_cap": 10_000.0, "resume": True}
@@ -70,7 +71,7 @@ def test_a_fully_delivered_run_pays_exactly_the_whole_payment(tmp_path):
         outcome = play(center, agents)
         tranches = [record for record in book.entries() if record.kind == "tranche"]
         s = {agent: round(points * 10**6) for agent, points in outcome.s.items()}
-        whole = contribution.settlement("real", tranches[-1].round, beta="9", s=s)
+        whole = settlement("real", tranches[-1].round, beta="9", s=s)
         assert len(tranches) == 5
         assert {a: book.balances()[a] for a in s} == whole.postings
 

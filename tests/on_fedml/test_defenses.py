@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import install_shrunk_mean
 from fedml_runs import accuracy, mpirun, write_config
 from programs import run
 
@@ -66,8 +67,8 @@ sys.stderr.write("found " + json.dumps(found) + chr(10))
 
 @pytest.fixture(scope="module")
 def rules(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("rules")
-    done = run(sys.executable, "-c", RULES, cwd=folder)
+    folder = install_shrunk_mean(tmp_path_factory.mktemp("rules"))
+    done = run(sys.executable, "-c", RULES, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)})
     return json.loads(re.findall(r"^found (.*)$", done.stderr, re.M)[-1])
 
 

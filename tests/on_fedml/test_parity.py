@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from fedml_runs import mpirun, write_config
+from fedml_runs import in_backends, write_config
 from parity import GAME, INCENTIVE, MECHANISMS, ROUNDS, RUN, head_of, in_engine, ledger_of
 
 from fedincentive import ledger
@@ -42,17 +41,7 @@ def runs(start: Any, needs: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
                 folder.mkdir(parents=True)
                 (folder / "game.yaml").write_text(yaml.safe_dump({"game": GAME}))
                 files[backend].append(write_config(folder, backend, name, rounds=ROUNDS, incentive=incentive))
-    command = mpirun(needs, SEVERAL, *files["MPI"])
-    mpi = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    side_by_side = [start(root, SEVERAL, *files["sp"], log="sp")]
-    for backend in ("GRPC", "TRPC"):
-        for rank, role in ((1, "client"), (2, "client"), (3, "client"), (0, "server")):
-            options = ("--", "--rank", rank, "--role", role)
-            side_by_side.append(start(root, SEVERAL, *files[backend], *options, log=f"{backend}-{rank}"))
-    for process in side_by_side:
-        process.ends_well(timeout=500)
-    out, _ = mpi.communicate(timeout=500)
-    assert mpi.returncode == 0, out[-4000:]
+    in_backends(start, needs, SEVERAL, files, root)
     return root
 
 

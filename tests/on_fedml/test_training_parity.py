@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from data_parity import EXPECTED, INCENTIVE, MECHANISMS, ROUNDS, SEED, found_in
-from fedml_runs import mpirun, write_config
+from fedml_runs import in_backends, write_config
 
 PROGRAM = Path(__file__).parent / "training_parity.py"
 BACKENDS = ("sp", "GRPC", "MPI")
@@ -24,15 +23,7 @@ def runs(start: Any, needs: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
             folder.mkdir(parents=True)
             incentive = {**INCENTIVE, "seed": SEED}
             files[backend].append(write_config(folder, backend, name, rounds=ROUNDS, incentive=incentive))
-    command = mpirun(needs, PROGRAM, *files["MPI"])
-    mpi = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    others = [start(root, PROGRAM, *files["sp"], log="sp")]
-    for rank, role in ((1, "client"), (2, "client"), (3, "client"), (0, "server")):
-        others.append(start(root, PROGRAM, *files["GRPC"], "--", "--rank", rank, "--role", role, log=f"GRPC-{rank}"))
-    for process in others:
-        process.ends_well(timeout=500)
-    out, _ = mpi.communicate(timeout=500)
-    assert mpi.returncode == 0, out[-4000:]
+    in_backends(start, needs, PROGRAM, files, root)
     return root
 
 

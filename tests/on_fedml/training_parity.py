@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from fedml import FedMLRunner
 from fedml.core import ClientTrainer, ServerAggregator
 from torch.utils.data import DataLoader, TensorDataset
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 from data_parity import AGENTS, CLASSES, SIZES, data, first_model, loss, trained  # noqa: E402
+from several import configurations  # noqa: E402
 
 
 class Prototypes(torch.nn.Module):
@@ -65,16 +65,10 @@ def loaders(index: int) -> tuple[DataLoader, DataLoader]:
 
 
 if __name__ == "__main__":
-    program, *words = sys.argv
-    cut = words.index("--") if "--" in words else len(words)
-    for configuration in words[:cut]:
-        os.chdir(Path(configuration).parent)
-        sys.argv = [program, "--cf", configuration, "--run_id", "run", *words[cut + 1 :]]
-        args = fedml.init(check_env=False)
+    for args in configurations():
         own = [loaders(index) for index in range(AGENTS)]
         train, test = ({index: pair[k] for index, pair in enumerate(own)} for k in (0, 1))
-        sizes = dict(enumerate(SIZES))
-        dataset = [sum(SIZES), 0, None, None, sizes, train, test, CLASSES]
+        dataset = [sum(SIZES), 0, None, None, dict(enumerate(SIZES)), train, test, CLASSES]
         model = Prototypes()
         made = Trainer(model, args), Aggregator(model, args)
         FedMLRunner(args, fedml.device.get_device(args), dataset, model, *made).run()

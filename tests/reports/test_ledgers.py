@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from commands import command
 
+from entries import settlement, tranche
+
 from fedincentive import ledger
 from fedincentive.errors import RunError
 from fedincentive.ledger.export import decimal
 from fedincentive.ledger.verify import verify
-from fedincentive.payments import contribution
 from fedincentive.reports import ledgers
 from fedincentive.reports.page import text
 
@@ -56,7 +57,7 @@ def rogue(path: Path, minor: int = 10**6, size: int = 1) -> Path:
         for step in range(4, 7):
             total = {agent: total[agent] + s[agent] for agent in s}
             terms = {"beta": "1/7", "rounds": 3, "delivered": s, "total": total, "posted": posted, "minor": minor}
-            entry = contribution.tranche("run <b>", step, **terms)
+            entry = tranche("run <b>", step, **terms)
             posted = {agent: posted[agent] + entry.postings[agent] for agent in s}
             book.append(entry)
     return path
@@ -186,7 +187,7 @@ def test_a_changed_ledger_is_named_at_the_top(copied: list[Path], tmp_path: Path
 def test_amounts_that_do_not_follow_from_their_inputs_are_found(tmp_path: Path) -> None:
     """The chain is whole and the entry sums to zero, but its rule gives other amounts."""
     with ledger.open(tmp_path / "wrong.db") as book:
-        honest = contribution.settlement("wrong", 0, beta="1", s={"ann": 10**6, "bob": 3 * 10**6})
+        honest = settlement("wrong", 0, beta="1", s={"ann": 10**6, "bob": 3 * 10**6})
         book.append(ledger.Entry("wrong", 0, "settlement", honest.rule, honest.inputs, {"ann": -5, "bob": 5}))
     page = written(tmp_path, tmp_path / "wrong.db", code=1)
     assert "1 of 1 ledger does NOT verify" in page and "recompute: entry 1" in page
@@ -226,7 +227,7 @@ def test_entries_that_come_after_the_check_are_left_out(tmp_path: Path, monkeypa
     def checked_then_written(book: ledger.Ledger, **options: object) -> object:
         result = verify(book, **options)
         with ledger.open(path) as writing:
-            writing.append(contribution.settlement("run <b>", 9, beta="1", s=dict.fromkeys(AGENTS[:2], 1) | {ROGUE: 5}))
+            writing.append(settlement("run <b>", 9, beta="1", s=dict.fromkeys(AGENTS[:2], 1) | {ROGUE: 5}))
         return result
 
     monkeypatch.setattr(ledgers, "verify", checked_then_written)
@@ -266,7 +267,7 @@ def test_a_password_is_not_shown(copied: list[Path], tmp_path: Path) -> None:
 def test_of_many_agents_the_extremes_are_shown(tmp_path: Path) -> None:
     with ledger.open(tmp_path / "many.db") as book:
         s = {f"agent-{k:03d}": 10**6 * k for k in range(200)}
-        book.append(contribution.settlement("many", 0, beta="1", s=s))
+        book.append(settlement("many", 0, beta="1", s=s))
     page = written(tmp_path, tmp_path / "many.db")
     assert "140 more agents are in the ledger" in page
     assert [*cells(page, "agent-000")] and [*cells(page, "agent-199")] and not [*cells(page, "agent-100")]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,21 @@ def mpirun(needs: Any, *argv: object) -> list[str]:
     """The command that runs a Python program as one server and three clients, on a machine with few cores too."""
     words = [needs("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", "4", sys.executable, *argv]
     return [str(word) for word in words]
+
+
+def in_backends(start: Any, needs: Any, program: Path, files: Mapping[str, Sequence[Path]], root: Path) -> None:
+    """A program with its configurations in every backend, all side by side, to their ends."""
+    command = mpirun(needs, program, *files["MPI"])
+    mpi = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    others = [start(root, program, *files["sp"], log="sp")]
+    for backend in (name for name in files if name not in ("sp", "MPI")):
+        for rank, role in ((1, "client"), (2, "client"), (3, "client"), (0, "server")):
+            options = ("--", "--rank", rank, "--role", role)
+            others.append(start(root, program, *files[backend], *options, log=f"{backend}-{rank}"))
+    for process in others:
+        process.ends_well(timeout=500)
+    out, _ = mpi.communicate(timeout=500)
+    assert mpi.returncode == 0, out[-4000:]
 
 
 def accuracy(text: str) -> float:

@@ -16,6 +16,7 @@ RULE = Rule("shrunk-mean", shrunk_mean, {"clip": "factor"}, least=lambda n, f: f
 
 def install(folder: Path, package: str, code: str, points: str) -> Path:
     """A folder to be put on the path; `points` is what pip writes from the package's entry points."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{package}.py").write_text(code)
     info = folder / f"{package}-1.0.dist-info"
     info.mkdir(parents=True)
