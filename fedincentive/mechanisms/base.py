@@ -14,7 +14,7 @@ from ..run import Run
 from ..settings import Settings
 
 PUBLIC = (
-    "rounds", "gamma", "eta", "settlement", "tau", "delta", "local", "epochs", "batch", "learning_rate",
+    "rounds", "gamma", "eta", "tau", "delta", "local", "epochs", "batch", "learning_rate",
     "value_per_nat", "loss_cap", "report_values", "seed",
 )  # fmt: skip
 

@@ -171,6 +171,11 @@ class Payment:
         """The rule with this account's numbers in it, so that a person can follow the amount."""
         return entry.rule
 
+    @classmethod
+    def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
+        """What an entry tells of its round, for reports: "delivered" points by agent, "valuations" in minor units."""
+        return {}
+
     # What agents feel, in floats: for phase 1, strategies, quotes and certificates
 
     @property

@@ -155,6 +155,11 @@ class Contribution(Payment):
         rounds = f"{given['rounds']} rounds"
         return f"beta {given['beta']} / {rounds} x (delivered so far {own} - others' mean {mean}) - paid before"
 
+    @classmethod
+    def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
+        """A tranche tells what its round delivered; a settlement at the end only the sum of all."""
+        return {"delivered": entry.inputs["delivered"]} if entry.kind == "tranche" else {}
+
     @property
     def live(self) -> bool:
         return self.settlement != "commitment"

@@ -254,6 +254,10 @@ class Truthful(Payment):
             f", failed: {failed}" if failed else ""
         )
 
+    @classmethod
+    def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
+        return {"valuations": entry.inputs["valuations"]}
+
     def deviations(self, game: Game, w: Array, s: Array, t: Array) -> Array:
         """The others' values, which a move of s_i changes too."""
         return game.valuation.others(w, s, t)

@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from .. import payments
+from ..entry import COMMITMENT
 from ..errors import LedgerError
 from ..ledger import Entry, Ledger
 from ..manifest import Points, SavedRun
@@ -51,14 +53,16 @@ class RunTotals:
         at.postings += len(entry.postings)
         at.moved += sum(amount for amount in entry.postings.values() if amount > 0)
         at.total += sum(entry.postings.values())
-        self.beta = str(given.get("beta", self.beta))
-        if entry.kind == "commitment":
+        if entry.kind == COMMITMENT:
             self.committed, self.committed_at = _points(given, "s"), entry.round
-            self.limits = _points(given, "s_max")
-        elif entry.kind == "tranche":
-            self.deliveries.append((entry.round, _points(given, "delivered")))
-        elif entry.kind == "truthful":
-            self.values.append((entry.round, dict(given["valuations"])))
+            self.limits, self.beta = _points(given, "s_max"), str(given.get("beta", self.beta))
+            return
+        payment = payments.by_rule(entry.rule)
+        told = {} if payment is None else payment.told(entry)
+        if "delivered" in told:
+            self.deliveries.append((entry.round, _points({**given, **told}, "delivered")))
+        if "valuations" in told:
+            self.values.append((entry.round, dict(told["valuations"])))
 
     @cached_property
     def agents(self) -> tuple[str, ...]:

@@ -116,13 +116,13 @@ def test_four_clients_send_more_than_fits_at_once(table: str) -> None:
             thread.start()
         received = []
         while len(received) < 4:
-            item = server.receive(60.0)
+            item = server.receive(300.0)
             assert item is not None
             assert len(server._assembly._incoming) + server._assembly._held <= chunks.FRAMES
             received.append(bytes(item[1]))
         assert sorted(received) == sorted(frames.values())
-        server.send(1, frames[2], 60.0)
-        item = clients[0].receive(60.0)
+        server.send(1, frames[2], 300.0)
+        item = clients[0].receive(300.0)
         assert item is not None and bytes(item[1]) == frames[2] and "rank 0" in item[0]
     finally:
         for thread in threads:
@@ -143,13 +143,13 @@ def test_a_restarted_server_gets_the_whole_frame(table: str, monkeypatch: pytest
         return answer
 
     monkeypatch.setattr(over_grpc.Assembly, "add", noticed)
-    thread = threading.Thread(target=client.send, args=(0, sent, 60.0))
+    thread = threading.Thread(target=client.send, args=(0, sent, 300.0))
     thread.start()
     try:
-        assert halfway.wait(60)
+        assert halfway.wait(300)
         servers[0].close()
         servers.append(GrpcTransport(table, 0, 5))
-        item = servers[1].receive(60.0)
+        item = servers[1].receive(300.0)
         assert item is not None and bytes(item[1]) == sent
     finally:
         thread.join()

@@ -71,7 +71,7 @@ def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-u
     threads = [threading.Thread(target=client.run, daemon=True) for client in clients]
     for thread in threads:
         thread.start()
-    outcome = server.run()
+    outcome = server.run().outcome
     server.close()
     for thread in threads:
         thread.join(60)
