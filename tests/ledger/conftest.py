@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entries import tranche, truthful
 import writer as appending
+from entries import tranche, truthful
 from missing import missing
 from ports import free_port
 

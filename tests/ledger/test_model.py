@@ -7,11 +7,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from entries import settlement, tranche
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from entries import settlement, tranche
 
 from fedincentive import ledger
 from fedincentive.errors import LedgerConflict, LedgerError

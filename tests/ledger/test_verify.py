@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tampering import Tamperer
-
 from entries import tranche
+from tampering import Tamperer
 
 from fedincentive import ledger
 from fedincentive.entry import canonical

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from table import answer, play, play_until, set_table
-
 from entries import settlement
+from table import answer, play, play_until, set_table
 
 from fedincentive import ledger
 from fedincentive.center import Center

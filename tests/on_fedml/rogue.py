@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from fedincentive.plugins.fedml import wire
+from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
 from fedincentive.agent import sign
 from fedincentive.messages import Broadcast, Report
-from fedincentive.plugins.fedml import wire
-from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from exploits import nested, plain  # noqa: E402

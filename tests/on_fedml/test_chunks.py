@@ -8,12 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fedml_runs import grpc_table
-from ports import free_port
-
 from fedincentive.plugins.fedml.transports import chunks, over_grpc
 from fedincentive.plugins.fedml.transports.chunks import Assembly, Busy, Lost, divide
 from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
+from fedml_runs import grpc_table
+from ports import free_port
 
 
 @pytest.fixture

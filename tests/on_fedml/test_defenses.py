@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packages import install_shrunk_mean
 from fedml_runs import accuracy, mpirun, write_config
+from packages import install_shrunk_mean
 from programs import run
 
 HERE = Path(__file__).parent

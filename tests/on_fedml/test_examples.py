@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedincentive.plugins.fedml.settings import FedmlSettings
 from fedml_runs import EXAMPLES, accuracy
 from ports import free_port
 from programs import PATH, blocks, shell
-
-from fedincentive.plugins.fedml.settings import FedmlSettings
 
 README = (EXAMPLES / "README.md").read_text()
 BLOCKS = blocks(README, "bash")

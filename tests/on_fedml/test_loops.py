@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from table import agents_of, opened, play
-
-from fedincentive import game, ledger, mechanisms
-from fedincentive.messages import Broadcast, Enrol, Report
 from fedincentive.plugins.fedml import wire
 from fedincentive.plugins.fedml.client import Client
 from fedincentive.plugins.fedml.server import Server
 from fedincentive.plugins.fedml.settings import FedmlSettings
+from table import agents_of, opened, play
+
+from fedincentive import game, ledger, mechanisms
+from fedincentive.messages import Broadcast, Enrol, Report
 from fedincentive.settings import Settings
 
 GAME = game.repaired_example()

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from exploits import Exploit, nested, plain
+from fedincentive.plugins.fedml import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedincentive.messages import Broadcast, Enrol, Report
-from fedincentive.plugins.fedml import wire
 
 NAMES = st.text(max_size=12)
 NUMBERS = st.none() | st.floats(allow_nan=False) | st.integers(-(2**60), 2**60)

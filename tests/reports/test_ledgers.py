@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from commands import command
-
 from entries import settlement, tranche
 
 from fedincentive import ledger
