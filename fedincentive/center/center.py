@@ -259,6 +259,7 @@ class Center:
             posted = [dict(entry.postings) for entry in entries if entry.postings]
         found: dict[str, Any] = {
             "payments": self.mechanism.payments,
+            "oracles": self.oracles,
             "postings": tuple(posted),
             "treasury": -run.balances.get(TREASURY, 0),
             "minor": self.settings.minor,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..checks import nearest
 from ..errors import GameError, TooLarge
-from ..payments import Payment, Promises, felt
+from ..payments import Oracles, Payment, Promises, felt
 from .arrays import Array, per_agent
 from .games import Game, Pay
 from .regret import Basis, Regret, max_regret, weakest
@@ -365,6 +365,7 @@ class Evidence:
     game: Game | None = None
     w: Array | None = None
     payments: tuple[Payment, ...] = ()
+    oracles: Oracles | None = None  # what the center could check
     postings: tuple[Mapping[str, int], ...] | None = None
     treasury: int | None = None
     minor: int = 10**6
@@ -458,7 +459,7 @@ def certify(known: Evidence) -> Certificate:
     """
     return Certificate(
         agents=len(known.agents),
-        payments=tuple(payment.summary() for payment in known.payments),
+        payments=tuple(payment.summary(known.oracles) for payment in known.payments),
         regret=known.regret,
         regret_with_all=known.regret_with_all,
         deficit=Fact(0.0 if known.treasury is None else known.treasury / known.minor, "exact"),

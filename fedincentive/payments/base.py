@@ -206,8 +206,8 @@ class Payment:
 
     # What is said of it
 
-    def summary(self) -> str:
-        """Its price and when it is paid, in a few words."""
+    def summary(self, oracles: Oracles | None = None) -> str:
+        """Its price and when it is paid, in a few words; with `oracles`, as far as the center could carry it out."""
         prices = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return ", ".join([self.name, *(f"{key} = {v}" for key, v in prices.items() if isinstance(v, Fraction))])
 

@@ -174,7 +174,7 @@ class Contribution(Payment):
     def slopes(self, agents: Sequence[str], s: Array) -> Array:
         return np.full(len(s), float(self.beta))
 
-    def summary(self) -> str:
+    def summary(self, oracles: Oracles | None = None) -> str:
         return f"beta = {float(self.beta):g}, payment {'live' if self.live else 'sunk'} ({self.settlement})"
 
     def promises(self, oracles: Oracles) -> Promises:

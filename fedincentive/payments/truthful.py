@@ -269,8 +269,10 @@ class Truthful(Payment):
         better = game.values(w, s) - game.values(game.w0, s)
         return better.sum() - better
 
-    def summary(self) -> str:
-        return f"p* with h {self.h}, fine {self.phi}"
+    def summary(self, oracles: Oracles | None = None) -> str:
+        charged = self.phi if oracles is None else self.effective(oracles)
+        missing = "" if charged == self.phi else f", for lack of an oracle instead of {self.phi}"
+        return f"p* with h {self.h}, fine {charged}{missing}"
 
     def promises(self, oracles: Oracles) -> Promises:
         disclaimed = {BALANCED: "p* does not balance; the treasury pays the difference"}

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from table import oracle_of, play, played, set_table
+from table import BLIND, oracle_of, play, played, set_table
 
 from fedincentive import ledger, mechanisms
 from fedincentive.adversary import Attack, Misreport
@@ -321,3 +321,10 @@ def test_a_valuation_beyond_the_cap_is_refused_where_money_hangs_on_it() -> None
     assert played(game, "upbred", **common).outcome.counts == {}
     with pytest.raises(Exception, match="quorum"):
         played(game, "t-upbred", **common)
+
+
+def test_the_certificate_names_the_fine_that_could_be_charged() -> None:
+    game = random_data_value(0, 3, 2)
+    for oracles, words in ((None, "p* with h previous, fine audited"), (BLIND, "fine none, for lack of an oracle")):
+        run = played(game, "t-upbred", rounds=2, oracles=oracles, **TERMS)
+        assert words in run.center.conclude(game).certificate.payments[0]
