@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 
 from ...agent import Agent
 from ...errors import RunError
+from ...files import replace
+from ...identity import sign_enrolment
 from ...messages import Broadcast
 from . import wire
 from .settings import FedmlSettings
@@ -65,7 +66,9 @@ class Client:
 
     def _hello(self) -> None:
         """Enrol, or show that this client is alive and waiting; an absent server is noticed here."""
-        self._send(wire.encode(wire.hello(self.agent.enrol(), self.agent.key)))
+        enrol, key = self.agent.enrol(), self.agent.key
+        signed = None if key is None else sign_enrolment(self.run_id, enrol, key)
+        self._send(wire.encode(wire.Hello(enrol, signed)))
 
     def _send(self, frame: bytes) -> None:
         try:
@@ -78,6 +81,5 @@ class Client:
 
     def _remember(self) -> None:
         self.memory.parent.mkdir(parents=True, exist_ok=True)
-        new = self.memory.with_suffix(".new")
-        new.write_text(json.dumps(self.agent.state()))
-        os.replace(new, self.memory)
+        text = json.dumps(self.agent.state()).encode()
+        replace(self.memory, lambda file: file.write(text))

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ...agent import authentic
 from ...center import Center
 from ...checks import nearest
-from ...errors import QuorumError, ReportRefused
+from ...errors import FedIncentiveError, QuorumError, ReportRefused
+from ...identity import authentic, enrolment_is_authentic
 from ...messages import Enrol, Report, RoundResult
 from . import wire
 from .settings import FedmlSettings
@@ -20,6 +20,7 @@ from .transports import Transport
 
 log = logging.getLogger("fedincentive")
 POLL = 0.5
+LOGGED = 500  # characters of what a sender caused that go into the log
 Ranks = Mapping[str, int]  # agent -> the rank of its client
 
 
@@ -33,11 +34,12 @@ class Server:
         host: FedmlSettings,
         start: Callable[[list[Enrol]], Center],
         *,
+        run: str,
         keys: Mapping[str, bytes] | None = None,
         resumed: Center | None = None,
         progress: Callable[[Center, RoundResult], None],
     ) -> None:
-        self.link, self.ranks, self.host = link, ranks, host
+        self.link, self.ranks, self.host, self.run_id = link, ranks, host, run
         self.keys, self.progress = keys, progress
         self._start, self.center = start, resumed
         self._enrolled: dict[str, Enrol] = {}
@@ -96,10 +98,15 @@ class Server:
             return
         sender, frame = item
         try:
-            message = wire.decode(frame)
+            self._take(sender, wire.decode(frame))
         except wire.WireError as error:
-            log.warning("Refused a message from %s: %s", sender, error)
-            return
+            log.warning("Refused a message from %s: %s", sender, str(error)[:LOGGED])
+        except FedIncentiveError:
+            raise  # the run itself cannot go on: a full disk, say
+        except Exception as error:  # whatever one message does, the others' run goes on
+            log.warning("A message from %s was dropped: %s: %s", sender, type(error).__name__, str(error)[:LOGGED])
+
+    def _take(self, sender: str, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
             self._hello(sender, message)
         elif isinstance(message, Report):
@@ -113,7 +120,7 @@ class Server:
         try:
             self.center.submit(report)
         except ReportRefused as refusal:
-            log.warning("Refused a report from %s: %s", sender, refusal)
+            log.warning("Refused a report from %s: %s", sender, str(refusal)[:LOGGED])
             key = (self.keys or {}).get(report.agent)
             # Someone else's report in an agent's name must not cost the agent its round.
             if self.keys is None or (key is not None and authentic(report, key)):
@@ -139,8 +146,9 @@ class Server:
         enrol = hello.enrol
         if enrol.agent not in self.ranks:
             return "there is no such agent in this run" + nearest(enrol.agent, self.ranks)
-        if self.keys is not None and not wire.hello_is_authentic(hello, self.keys.get(enrol.agent)):
-            return "it is not signed with that agent's key"
+        key = None if self.keys is None else self.keys.get(enrol.agent, b"")
+        if key is not None and not (key and enrolment_is_authentic(self.run_id, enrol, hello.signature, key)):
+            return "it is not signed with that agent's key for this run"
         if not (math.isfinite(enrol.s_max) and 0 <= enrol.s0 <= enrol.s_max and enrol.s_max > 0):
             return f"s_max = {enrol.s_max!r} and s0 = {enrol.s0!r}"
         if self.center is not None and self.center.run.limits[enrol.agent] != enrol.s_max:

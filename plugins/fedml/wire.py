@@ -8,8 +8,6 @@ all else is a WireError, which the receiver logs with its sender and survives.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import math
 import struct
@@ -25,6 +23,7 @@ from ...messages import Broadcast, Enrol, Report
 PREFIX = struct.Struct("<4sBI")
 MAGIC, VERSION = b"FINC", 1
 HEAD_LIMIT = 64 * 2**20
+MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
 DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
 
 
@@ -44,23 +43,6 @@ Message = Hello | Broadcast | Report
 Buffer = bytes | np.ndarray  # of uint8
 _KINDS: dict[str, type] = {"hello": Hello, "broadcast": Broadcast, "report": Report}
 _ARRAYS = {"broadcast": "w", "report": "update"}  # the one field of each kind that holds arrays
-
-
-def hello(enrol: Enrol, key: bytes | None) -> Hello:
-    """A hello, signed where the agent has a key."""
-    return Hello(enrol, None if key is None else _enrolment_mac(enrol, key))
-
-
-def hello_is_authentic(message: Hello, key: bytes | None) -> bool:
-    """Is it signed with this key? What is signed is the enrolment, the part that counts."""
-    if key is None or message.signature is None:
-        return False
-    return hmac.compare_digest(message.signature, _enrolment_mac(message.enrol, key))
-
-
-def _enrolment_mac(enrol: Enrol, key: bytes) -> str:
-    fields_ = [enrol.agent, float(enrol.s_max).hex(), float(enrol.s0).hex(), enrol.commitment]
-    return hmac.new(key, json.dumps(["enrol", *fields_]).encode(), hashlib.sha256).hexdigest()
 
 
 def encode(message: Message) -> bytes:
@@ -130,12 +112,12 @@ def _arrays(listed: Any, data: memoryview) -> dict[str, np.ndarray] | None:
     arrays, start = {}, 0
     for name, dtype, shape in listed:
         if not isinstance(name, str) or name in arrays or dtype not in DTYPES:
-            raise WireError(f"array {name!r} of type {dtype!r}")
-        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in shape):
-            raise WireError(f"array {name!r} of shape {shape!r}")
+            raise WireError(f"array {str(name)[:80]!r} of type {str(dtype)[:80]!r}")
+        if len(shape) > MOST_DIMENSIONS or any(type(n) is not int or not 0 <= n <= LARGEST for n in shape):
+            raise WireError(f"array {name[:80]!r} of shape {str(shape[:MOST_DIMENSIONS])[:80]}")
         stop = start + math.prod(shape) * np.dtype(dtype).itemsize
         if stop > len(data):
-            raise WireError(f"array {name!r} of shape {shape!r} in {len(data)} bytes")
+            raise WireError(f"array {name[:80]!r} of shape {str(shape)[:80]} in {len(data)} bytes")
         arrays[name] = np.frombuffer(data[start:stop], dtype).reshape(shape)
         start = stop
     if start != len(data):
@@ -178,6 +160,10 @@ def _checked(cls: type, body: dict[str, Any]) -> Any:
     for name, types in wanted.items():
         if type(body[name]) not in types:
             raise WireError(f"{cls.__name__}.{name} is a {type(body[name]).__name__}")
+        if float in types and body[name] is not None:
+            body[name] = float(body[name])  # an int that no float holds is refused here, and nowhere later
+        elif type(body[name]) is int and not 0 <= body[name] < 2**63:
+            raise WireError(f"{cls.__name__}.{name} is outside 64 bits")
     return cls(**body)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
 from fedincentive.agent import sign
+from fedincentive.identity import sign_enrolment
 from fedincentive.messages import Broadcast, Report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -46,7 +48,19 @@ def honest(report: Report, key: bytes) -> Report:
     return report
 
 
-WAYS: list[Callable[[Report, bytes], Report]] = [above_s_max, nan, wrong_shape, not_finite, unsigned, honest]
+def strange_signature(report: Report, key: bytes) -> Report:
+    return dataclasses.replace(report, signature="\u00e9")
+
+
+WAYS: list[Callable[[Report, bytes], Report]] = [
+    above_s_max,
+    nan,
+    wrong_shape,
+    not_finite,
+    unsigned,
+    strange_signature,
+    honest,
+]
 
 
 def main() -> None:
@@ -61,8 +75,18 @@ def main() -> None:
     link = GrpcTransport("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
     for data in (plain("touched"), nested("touched")):
         link.send(0, data, 60.0)
-    link.send(0, wire.encode(wire.hello(agent.enrol(), b"not the agent's key")), 60.0)
-    link.send(0, wire.encode(wire.hello(agent.enrol(), key)), 60.0)
+    enrol = agent.enrol()
+    hello = wire.Hello(enrol, sign_enrolment("run", enrol, key))
+    for signature in (
+        sign_enrolment("run", enrol, b"not its key"),
+        sign_enrolment("other run", enrol, key),
+        "\u00e9\ud800",
+    ):
+        link.send(0, wire.encode(wire.Hello(enrol, signature)), 60.0)
+    frame = wire.encode(hello)
+    head = re.sub(rb'"s_max": [0-9.]+', b'"s_max": 1' + b"0" * 400, frame[wire.PREFIX.size :])
+    link.send(0, wire.PREFIX.pack(wire.MAGIC, wire.VERSION, len(head)) + head, 60.0)
+    link.send(0, wire.encode(hello), 60.0)
     while True:
         item = link.receive(60.0)
         assert item is not None, "the server is silent"

@@ -123,14 +123,15 @@ def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, folder: Pat
     keys = {agent["name"]: f"secret of {agent['name']} ......" for agent in GAME["agents"]}
     (folder / "keys.json").write_text(json.dumps(keys))
     incentive = {**SLOW, "keys": "keys.json", "round_timeout": 15.0}
-    cf = write_config(folder, "GRPC", "upbred", rounds=7, incentive=incentive)
+    cf = write_config(folder, "GRPC", "upbred", rounds=8, incentive=incentive)
     server, *honest = (start.rank(folder, cf, rank) for rank in range(3))
     rogue = start(folder, HERE / "rogue.py", "--agent", "practice", "--rank", 3, log="rogue")
     for process in (server, *honest, rogue):
         process.ends_well()
     text = server.text()
     assert not (folder / "touched").exists()
-    assert text.count("Refused a message from ipv4:127.0.0.1") == 2 and "(says it is rank 3)" in text
+    assert text.count("Refused a message from ipv4:127.0.0.1") == 3 and "(says it is rank 3)" in text
+    assert text.count("which enrols as 'practice': it is not signed") == 3  # another key, another run, no ASCII
     for words in (
         "which enrols as 'practice': it is not signed with that agent's key",
         "in the name of agent 'hospital' is not signed with its key",
@@ -139,10 +140,11 @@ def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, folder: Pat
         "Agent 'practice' sends 'w' with shape (5,)",
         "Agent 'practice' sends 'w' with 2 values that are NaN or infinite",
         "Agent 'practice' sent an unsigned report",
+        "in the name of agent 'practice' is not signed with its key",
     ):
         assert words in text, words
     rounds = [line for line in text.splitlines() if "(train): contributions" in line]
-    assert ["absent practice" in line for line in rounds] == [True] * 5 + [False] * 2
+    assert ["absent practice" in line for line in rounds] == [True] * 6 + [False] * 2
     assert not any("absent hospital" in line or "absent clinic" in line for line in rounds)
 
 

@@ -16,6 +16,7 @@ from fedincentive.plugins.fedml.settings import FedmlSettings
 from table import agents_of, opened, play
 
 from fedincentive import game, ledger, mechanisms
+from fedincentive.errors import RunError
 from fedincentive.messages import Broadcast, Enrol, Report
 from fedincentive.settings import Settings
 
@@ -62,6 +63,7 @@ def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-u
         ranks,
         HOST,
         lambda e: center(folder, e),
+        run="loops",
         progress=lambda _, result: seen.append(result),
     )
     clients = [
@@ -129,9 +131,31 @@ def test_a_client_answers_its_own_run_in_order_and_the_same_question_the_same(tm
 
 @pytest.mark.parametrize("s_max", [float("nan"), -1.0, 0.0])
 def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> None:
-    server = Server(Inside([queue.Queue()], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), progress=lambda *_: None)
+    server = Server(
+        Inside([queue.Queue()], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), run="loops", progress=lambda *_: None
+    )
     hello = wire.Hello(Enrol("a", s_max, 0.0))
     assert "s_max" in server._wrong_with(hello)
     assert "no such agent" in server._wrong_with(wire.Hello(Enrol("b", 1.0, 0.0)))
     assert server._wrong_with(wire.Hello(Enrol("a", 1.0, 0.5))) == ""
+    server.close()
+
+
+def test_no_message_ends_the_server(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whatever taking one message raises is logged with its sender; only an error of the run itself ends it."""
+    inbox: queue.Queue[Any] = queue.Queue()
+    server = Server(Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), run="loops", progress=print)
+    hello = wire.encode(wire.Hello(Enrol("a", 1.0, 0.5)))
+    monkeypatch.setattr(server, "_hello", lambda *_: 1 // 0)
+    for frame in (b"", b"noise", hello):
+        inbox.put(("somebody", frame))
+        server._receive(1.0)
+
+    def full(*_: Any) -> None:
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(server, "_hello", full)
+    inbox.put(("somebody", hello))
+    with pytest.raises(RunError):
+        server._receive(1.0)
     server.close()

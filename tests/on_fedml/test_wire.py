@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 import pickle
 import struct
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedincentive.plugins.fedml import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedincentive.identity import enrolment_is_authentic, sign_enrolment
 from fedincentive.messages import Broadcast, Enrol, Report
 
 NAMES = st.text(max_size=12)
@@ -67,11 +69,49 @@ def test_arrays_in_any_memory_order_and_numpy_scalars_travel() -> None:
 
 def test_signed_enrolment() -> None:
     key, other = b"k" * 16, b"o" * 16
-    hello = wire.decode(wire.encode(wire.hello(Enrol("a", 10.0, 5.0), key)))
-    assert wire.hello_is_authentic(hello, key)
-    assert not wire.hello_is_authentic(hello, other)
-    richer = wire.Hello(Enrol("a", 1000.0, 5.0), hello.signature)
-    assert not wire.hello_is_authentic(richer, key)
+    enrol = Enrol("a", 10.0, 5.0)
+    hello = wire.decode(wire.encode(wire.Hello(enrol, sign_enrolment("run", enrol, key))))
+    assert enrolment_is_authentic("run", hello.enrol, hello.signature, key)
+    assert not enrolment_is_authentic("run", hello.enrol, hello.signature, other)
+    assert not enrolment_is_authentic("another run", hello.enrol, hello.signature, key)
+    assert not enrolment_is_authentic("run", Enrol("a", 1000.0, 5.0), hello.signature, key)
+    for strange in ("\u00e9", "\ud800", "", "0" * 10**6):
+        assert not enrolment_is_authentic("run", enrol, strange, key)
+
+
+@pytest.mark.parametrize("field", ["s", "delivered", "valuation"])
+def test_a_number_that_no_float_holds_is_refused(field: str) -> None:
+    frame = wire.encode(Report("run", 3, "contribute", "a", **{field: 12345.0}))
+    for number in (b"1" + b"0" * 400, b"-1" + b"0" * 400):
+        with pytest.raises(wire.WireError):
+            wire.decode(resized(frame, b"12345.0", number))
+    assert getattr(wire.decode(resized(frame, b"12345.0", b"7")), field) == 7.0
+
+
+@pytest.mark.parametrize("number", [b"1" + b"0" * 30, b"-1"])
+def test_a_round_outside_64_bits_is_refused(number: bytes) -> None:
+    frame = wire.encode(Report("run", 31337, "contribute", "a", s=1.0))
+    with pytest.raises(wire.WireError, match="Report.round is outside 64 bits"):
+        wire.decode(resized(frame, b"31337", number))
+
+
+def test_a_shape_of_huge_numbers_costs_nothing_and_is_not_repeated() -> None:
+    frame = wire.encode(Broadcast("run", 0, 0, "train", {"w": np.zeros(3)}, {}, {}))
+    for shape in (b"[" + b",".join([b"9" * 1000] * 2000) + b"]", b"[" + b",".join([b"2"] * 10**6) + b"]"):
+        start = time.process_time()
+        with pytest.raises(wire.WireError) as refused:
+            wire.decode(resized(frame, b"[3]", shape))
+        assert len(str(refused.value)) < 400
+        assert time.process_time() - start < 5.0  # the product alone took ten seconds for two megabytes
+
+
+def resized(frame: bytes, old: bytes, new: bytes) -> bytes:
+    """A frame whose head says something else, with the right length of it."""
+    magic, version, length = wire.PREFIX.unpack_from(frame)
+    head, arrays = frame[wire.PREFIX.size :][:length], frame[wire.PREFIX.size + length :]
+    assert old in head
+    head = head.replace(old, new, 1)
+    return wire.PREFIX.pack(magic, version, len(head)) + head + arrays
 
 
 def hostile(touched: Path) -> dict[str, bytes]:
