@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from .errors import SettingError
 
 Check = Callable[[str, Any], Any]
+LARGEST = sys.float_info.max
+TOO_LARGE = 10**18  # for money: an amount has 64 bits
 S = TypeVar("S")
 
 
@@ -112,8 +114,8 @@ def real(low: float | None = None, high: float | None = None, *, above: float | 
     def check(name: str, value: Any) -> float:
         if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
             value = float(value)  # YAML takes 1e-06 for a text
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SettingError(f"{name} must be a finite number, not {value!r}.")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST <= value <= LARGEST:
+            raise SettingError(f"{name} must be a finite number, not {_short(value)}.")
         if above is not None and value <= above:
             raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
         return float(_in_range(name, value, low, high))
@@ -130,12 +132,19 @@ def exact(above: int | None = None) -> Check:
         try:
             number = fraction(value)
         except (ValueError, ZeroDivisionError):
-            raise SettingError(f"{name} must be a decimal number, not {value!r}.") from None
+            raise SettingError(f"{name} must be a decimal number, not {_short(value)}.") from None
+        if number and not 1 / TOO_LARGE < abs(number) < TOO_LARGE:
+            raise SettingError(f"{name} must be 0 or between 1e-18 and 1e18 in size, not {_short(value)}.")
         if above is not None and number <= above:
             raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
         return number
 
     return check
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:40]}... ({len(text)} characters)"
 
 
 def fraction(value: Fraction | int | str) -> Fraction:

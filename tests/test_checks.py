@@ -65,3 +65,17 @@ def test_every_refusal_names_the_key_and_the_value(values: object, message: str)
 
 def test_nearest_lists_all_when_nothing_is_near() -> None:
     assert nearest("qqqq", ["b", "a"]) == " Known: a, b."
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "1e-400", 10**400, "1e18", "1e-18"])
+def test_money_beyond_what_64_bits_hold_is_refused(value) -> None:
+    with pytest.raises(SettingError, match="between 1e-18 and 1e18") as refused:
+        checks.exact()("incentive.beta", value)
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan"), "1e400"])
+def test_a_number_that_no_float_holds_is_refused(value) -> None:
+    with pytest.raises(SettingError, match="must be a finite number") as refused:
+        checks.real()("incentive.eta", value)
+    assert len(str(refused.value)) < 200
