@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,17 +60,27 @@ def same(given: str | None, expected: str) -> bool:
 def read_keys(path: str | Path) -> dict[str, bytes]:
     """Keys from a JSON file {agent: secret}; a secret needs at least 16 characters."""
     try:
-        values = json.loads(Path(path).read_text())
+        values = json.loads(Path(path).read_text(), object_pairs_hook=_once)
     except (OSError, ValueError) as error:
         raise SettingError(f"incentive.keys: {path} cannot be read as JSON ({error}).") from error
     if not isinstance(values, Mapping):
         raise SettingError(f"incentive.keys: {path} must hold one mapping from agent to secret.")
     for agent, secret in values.items():
-        if not isinstance(secret, str) or len(secret) < 16:
+        if not isinstance(secret, str) or len(secret.strip()) < 16:
             raise SettingError(
                 f"incentive.keys: the secret of agent {agent!r} must be a string of 16 or more characters."
             )
+    if len(set(values.values())) < len(values):
+        raise SettingError(f"incentive.keys: two agents in {path} have the same secret; each needs its own.")
     return {agent: secret.encode() for agent, secret in values.items()}
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys differ; readers otherwise keep the last of two without a word."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is written twice")
+    return values
 
 
 def sign_enrolment(run: str, enrol: Enrol, key: bytes) -> str:

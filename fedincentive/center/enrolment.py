@@ -12,7 +12,7 @@ import numpy as np
 from ..entry import NAME_LENGTH
 from ..errors import SettingError
 from ..messages import Enrol, Update
-from ..payments import TREASURY, quantise
+from ..payments import LIMIT, TREASURY, quantise
 from ..run import Run
 from ..settings import Settings
 
@@ -28,15 +28,8 @@ def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:
     limits, s_max, s = {}, {}, {}
     for name in sorted(by_name):
         e = by_name[name]
-        if not name or not name.isprintable() or len(name) > NAME_LENGTH:
-            raise SettingError(
-                f"Agent {name[:40]!r} needs another name: 1 to {NAME_LENGTH} printable characters, for its account."
-            )
-        if not (math.isfinite(e.s_max) and e.s_max > 0 and math.isfinite(e.s0) and 0 <= e.s0 <= e.s_max):
-            raise SettingError(
-                f"Agent {name!r} enrols with s_max = {e.s_max!r} and s0 = {e.s0!r}: s_max must be positive and s0 "
-                "between 0 and s_max."
-            )
+        if wrong := wrong_with(e, settings):
+            raise SettingError(wrong)
         limits[name] = float(e.s_max)
         s_max[name] = quantise(float(e.s_max), settings.scale)
         s[name] = min(quantise(float(e.s0), settings.scale), s_max[name])
@@ -45,6 +38,29 @@ def enrol(settings: Settings, agents: Sequence[Enrol]) -> Run:
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
     return run
+
+
+def wrong_with(e: Enrol, settings: Settings) -> str:
+    """Why an enrolment cannot be taken, or nothing: hosts ask before it can stop the run of the others."""
+    if not e.agent or not e.agent.isprintable() or len(e.agent) > NAME_LENGTH:
+        return f"Agent {e.agent[:40]!r} needs another name: 1 to {NAME_LENGTH} printable characters, for its account."
+    if not (math.isfinite(e.s_max) and e.s_max > 0 and math.isfinite(e.s0) and 0 <= e.s0 <= e.s_max):
+        return (
+            f"Agent {e.agent!r} enrols with s_max = {e.s_max!r} and s0 = {e.s0!r}: s_max must be positive and s0 "
+            "between 0 and s_max."
+        )
+    if e.s_max * settings.scale * settings.rounds >= LIMIT:
+        most = LIMIT / (settings.scale * settings.rounds)
+        return (
+            f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: {settings.rounds} rounds of more than {most:.6g} "
+            "points do not fit the ledger's 64 bits. Give fewer points, or lower incentive.scale."
+        )
+    if e.commitment is not None and not (0 < len(e.commitment) <= NAME_LENGTH and e.commitment.isprintable()):
+        return (
+            f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "
+            "printable characters."
+        )
+    return ""
 
 
 def frozen(w: Update) -> Update:

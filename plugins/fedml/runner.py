@@ -84,7 +84,7 @@ class Runner:
             {agent: rank for rank, agent in enumerate(host.agents, start=1)},
             host.host,
             host.center,
-            run=host.settings.run,
+            settings=host.settings,
             keys=host.session.keys,
             resumed=host.saved_center(),
             progress=self._progress,

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ...center import Center
+from ...center.enrolment import wrong_with
 from ...checks import nearest
 from ...errors import FedIncentiveError, QuorumError, ReportRefused
 from ...identity import authentic, enrolment_is_authentic
 from ...messages import Enrol, Report, RoundResult
+from ...settings import Settings
 from . import wire
 from .settings import FedmlSettings
 from .transports import Transport
@@ -34,12 +36,12 @@ class Server:
         host: FedmlSettings,
         start: Callable[[list[Enrol]], Center],
         *,
-        run: str,
+        settings: Settings,
         keys: Mapping[str, bytes] | None = None,
         resumed: Center | None = None,
         progress: Callable[[Center, RoundResult], None],
     ) -> None:
-        self.link, self.ranks, self.host, self.run_id = link, ranks, host, run
+        self.link, self.ranks, self.host, self.settings = link, ranks, host, settings
         self.keys, self.progress = keys, progress
         self._start, self.center = start, resumed
         self._enrolled: dict[str, Enrol] = {}
@@ -147,10 +149,10 @@ class Server:
         if enrol.agent not in self.ranks:
             return "there is no such agent in this run" + nearest(enrol.agent, self.ranks)
         key = None if self.keys is None else self.keys.get(enrol.agent, b"")
-        if key is not None and not (key and enrolment_is_authentic(self.run_id, enrol, hello.signature, key)):
+        if key is not None and not (key and enrolment_is_authentic(self.settings.run, enrol, hello.signature, key)):
             return "it is not signed with that agent's key for this run"
-        if not (math.isfinite(enrol.s_max) and 0 <= enrol.s0 <= enrol.s_max and enrol.s_max > 0):
-            return f"s_max = {enrol.s_max!r} and s0 = {enrol.s0!r}"
+        if wrong := wrong_with(enrol, self.settings):
+            return wrong
         if self.center is not None and self.center.run.limits[enrol.agent] != enrol.s_max:
             return f"s_max = {enrol.s_max!r}, but it joined this run with {self.center.run.limits[enrol.agent]!r}"
         return ""

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from ...center.enrolment import wrong_with
 from ...errors import ReportRefused, RunError
 from ...identity import enrolment_is_authentic
 from ...messages import Enrol
+from ...settings import Settings
 from .records import INCENTIVE, MESSAGE_TYPES, read_enrol
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
@@ -30,8 +32,8 @@ Make = Callable[[int], Message]  # the message of this round for a node
 class Nodes:
     """The nodes of one run. Enrolment closes when the first round begins: nodes may change after that, agents not."""
 
-    def __init__(self, grid: Grid, run: str, keys: Mapping[str, bytes] | None = None) -> None:
-        self.grid, self.run, self.keys = grid, run, keys
+    def __init__(self, grid: Grid, settings: Settings, keys: Mapping[str, bytes] | None = None) -> None:
+        self.grid, self.settings, self.run, self.keys = grid, settings, settings.run, keys
         self.enrolled: dict[str, Enrol] = {}
         self.by_agent: dict[str, int] = {}
         self._closed = False
@@ -150,6 +152,8 @@ class Nodes:
 
     def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
         name = enrol.agent
+        if wrong := wrong_with(enrol, self.settings):
+            raise ReportRefused(wrong)
         key = None if self.keys is None else self.keys.get(name)
         if self.keys is not None and (key is None or not enrolment_is_authentic(self.run, enrol, signature, key)):
             raise ReportRefused(

@@ -63,7 +63,7 @@ def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-u
         ranks,
         HOST,
         lambda e: center(folder, e),
-        run="loops",
+        settings=SETTINGS,
         progress=lambda _, result: seen.append(result),
     )
     clients = [
@@ -129,14 +129,20 @@ def test_a_client_answers_its_own_run_in_order_and_the_same_question_the_same(tm
     assert wire.encode(answers[1]) == wire.encode(answers[2])
 
 
-@pytest.mark.parametrize("s_max", [float("nan"), -1.0, 0.0])
+@pytest.mark.parametrize("s_max", [float("nan"), -1.0, 0.0, 9e12, 1e300, float("inf")])
 def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> None:
     server = Server(
-        Inside([queue.Queue()], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), run="loops", progress=lambda *_: None
+        Inside([queue.Queue()], 0),
+        {"a": 1},
+        HOST,
+        lambda e: center(tmp_path, e),
+        settings=SETTINGS,
+        progress=lambda *_: None,
     )
     hello = wire.Hello(Enrol("a", s_max, 0.0))
     assert "s_max" in server._wrong_with(hello)
     assert "no such agent" in server._wrong_with(wire.Hello(Enrol("b", 1.0, 0.0)))
+    assert "commitment" in server._wrong_with(wire.Hello(Enrol("a", 1.0, 0.5, "line\nline")))
     assert server._wrong_with(wire.Hello(Enrol("a", 1.0, 0.5))) == ""
     server.close()
 
@@ -144,7 +150,9 @@ def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> N
 def test_no_message_ends_the_server(tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever taking one message raises is logged with its sender; only an error of the run itself ends it."""
     inbox: queue.Queue[Any] = queue.Queue()
-    server = Server(Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), run="loops", progress=print)
+    server = Server(
+        Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), settings=SETTINGS, progress=print
+    )
     hello = wire.encode(wire.Hello(Enrol("a", 1.0, 0.5)))
     monkeypatch.setattr(server, "_hello", lambda *_: 1 // 0)
     for frame in (b"", b"noise", hello):

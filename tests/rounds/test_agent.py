@@ -272,6 +272,9 @@ class TestKeys:
             ('{"a": 12345678901234567890}', "secret of agent 'a'"),
             ("[1, 2]", "must hold one mapping"),
             ("{", "cannot be read as JSON"),
+            ('{"a": "0123456789abcdef", "a": "fedcba9876543210"}', "written twice"),
+            ('{"a": "0123456789abcdef", "b": "0123456789abcdef"}', "the same secret"),
+            ('{"a": "                    "}', "16 or more"),
         ],
     )
     def test_weak_or_unreadable_keys_are_refused(self, tmp_path, text, message) -> None:
