@@ -242,9 +242,9 @@ class Center:
         ended = self.outcome
         if ended is None:
             raise RunError(f"Run {self.settings.run!r} is not over: play it to its end before it is certified.")
-        if game is not None:
+        if game is not None and ended.advice:
             bounds = beta_ne(game, game.w0), beta_dom(game, game.w0)
-            ended = replace(ended, advice=advise(self.run, self.mechanism, *bounds)) if ended.advice else ended
+            ended = replace(ended, advice=advise(self.run, self.mechanism, *bounds))
         ended = replace(ended, certificate=certify(self.evidence(ended, game, **known)))
         if self.path is not None:
             self._write_manifest(ended)

@@ -81,7 +81,6 @@ class Payment:
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]  # of the entries it writes; no two payments of a run share one
     rules: ClassVar[tuple[str, ...]]  # name/version of what those entries are derived by, all that ever were
-    symbol: ClassVar[str] = "p"
     balanced: ClassVar[bool] = True  # its entries sum to 0 without the treasury
     values: ClassVar[bool] = False  # agents value the new model after every training round
     steers: ClassVar[bool] = True  # agents follow it when they choose s
@@ -98,7 +97,7 @@ class Payment:
             if key not in own:
                 raise SettingError(f"incentive.options.{cls.name} has no setting {key!r}.{nearest(str(key), own)}")
         for key, option in own.items():
-            if key not in given and option.default is dataclasses.MISSING:
+            if key not in given and option.default is option.default_factory is dataclasses.MISSING:
                 raise SettingError(f"incentive.options.{cls.name}.{key} is required.")
         shared = {f.name: getattr(settings, f.name) for f in dataclasses.fields(cls) if f.name not in own}
         exact = {key: _parsed(f"incentive.options.{cls.name}.{key}", own[key], value) for key, value in given.items()}

@@ -135,7 +135,6 @@ class Truthful(Payment):
     name = "truthful"
     kinds = ("truthful",)
     rules = (RULE,)
-    symbol = "p*"
     balanced = False
     values = True
     steers = False
