@@ -86,7 +86,7 @@ def read(
             raise SettingError(f"incentive has no setting {key!r}.{nearest(str(key), known)}")
     values = {**fixed, **given}
     settings = Settings.read({key: value for key, value in values.items() if key in core})
-    return settings, checks.read(host, {key: value for key, value in given.items() if key in own}, "incentive")
+    return settings, checks.read(host, {key: value for key, value in values.items() if key in own}, "incentive")
 
 
 def agent_name(index: int, count: int) -> str:
@@ -162,8 +162,9 @@ class Session:
 
     def preflight(self, agents: Sequence[str] = ()) -> None:
         """Refuse what cannot end well before anyone is asked to join; `agents` are the names that are known."""
+        mechanism = self.mechanism  # a wrong name or setting is refused here
         if agents:
-            self.mechanism.check(len(agents), self.oracles)
+            mechanism.check(len(agents), self.oracles)
         for agent in agents:
             self.key(agent)
         if not self.resumes:

@@ -125,6 +125,14 @@ class SavedRun:
         )
 
 
+def certified(directory: Path) -> bool:
+    """Whether the manifest there has a run's certificate already: reading the finished run again must not lose it."""
+    try:
+        return bool(json.loads((directory / FILE).read_bytes())["certificate"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def find(run: Path) -> Path:
     """The manifest of a run that is named by its folder, its state folder, or the manifest itself."""
     for place in (run, run / FILE, run / "state" / FILE):

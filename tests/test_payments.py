@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import json
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedincentive import payments
-from fedincentive.errors import PaymentError
+from fedincentive import mechanisms, payments
+from fedincentive.errors import GameError, PaymentError, SettingError
 from fedincentive.payments import contribution, exact, truthful
+from fedincentive.settings import Settings
 
 names = st.sampled_from(
     ["a", "b", "B", "agent-2", "agent-10", "\u00e9", "e\u0301", "\U0001f600", "x y", '"', "\\", "~"]
@@ -205,3 +208,53 @@ def test_the_examples_in_the_docstrings():
     results = [doctest.testmod(module) for module in (payments, exact, contribution, truthful)]
     assert sum(result.attempted for result in results) > 10
     assert not any(result.failed for result in results)
+
+
+@dataclass(frozen=True)
+class Odd(payments.Payment):
+    """Every kind of field a payment may have."""
+
+    beta: Fraction
+    plain: int = 3
+    steps: tuple[Fraction, ...] = (Fraction(1, 3), Fraction(2))
+    costs: dict[str, Fraction] = field(default_factory=lambda: {"a": Fraction(1, 7)})
+    limit: Fraction | None = None
+    name = "odd"
+
+
+@pytest.mark.parametrize("options", [{}, {"steps": ["1/2", "3"], "costs": {"b": "0.1"}, "limit": "5", "plain": 4}])
+def test_terms_are_plain_and_make_the_same_payment(options):
+    made = Odd.of(Settings.read({"beta": "0.5", "options": {"odd": options}}))
+    assert Odd.read(json.loads(json.dumps(made.terms()))) == made
+    assert made.beta == Fraction(1, 2) and made.plain == options.get("plain", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"plain": "x"}, "incentive.options.odd.plain must be a whole number"),
+        ({"steps": ["x"]}, r"incentive.options.odd.steps\[0\] must be a decimal number"),
+        ({"step": 1}, "Did you mean 'steps'"),
+        ({"beta": "1"}, "incentive.options.odd has no setting 'beta'"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(options, words):
+    with pytest.raises(SettingError, match=words):
+        Odd.of(Settings.read({"options": {"odd": options}}))
+
+
+def test_names_of_payments():
+    assert payments.chosen(["both"]) == payments.chosen("both") == ("contribution", "truthful")
+    assert payments.chosen("none, contribution") == ("contribution",) and payments.chosen(["none"]) == ()
+    with pytest.raises(SettingError, match="names one thing twice"):
+        Settings.read({"payment": ["truthful", "truthful"]})
+    with pytest.raises(SettingError, match="Mechanism 'wrong' pays 'shapley'. Known"):
+        type("Wrong", (mechanisms.Mechanism,), {"name": "wrong", "pays": "shapley"})(Settings())
+
+
+def test_a_price_may_be_any_finite_number():
+    for price in (0.5, np.float32(0.5), Fraction(1, 2)):
+        assert payments.felt(price)[0].price == Fraction(1, 2)
+    assert payments.felt(np.int64(0)) == ()
+    with pytest.raises(GameError, match="finite"):
+        payments.felt(float("nan"))

@@ -91,11 +91,11 @@ def _felt_by_all(broadcast: Broadcast) -> _Felt:
     """Of the last broadcast: its agents ask one after the other, with the same objects in one process."""
     global _last
     s, terms, felt = _last
-    if felt is None or s is not broadcast.s or terms is not broadcast.settings["payments"]:
-        s, terms = broadcast.s, broadcast.settings["payments"]
-        known = felt.payments if felt is not None and _last[1] is terms else payments.read(terms)
+    told = broadcast.settings["payments"]
+    if felt is None or s is not broadcast.s or terms is not told:
+        known = felt.payments if felt is not None and terms is told else payments.read(told)
         felt = _Felt(broadcast, known)
-        _last = (s, terms, felt)
+        _last = (broadcast.s, told, felt)
     return felt
 
 

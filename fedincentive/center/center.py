@@ -15,7 +15,7 @@ from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Evidence, Game, beta_dom, beta_ne, certify
 from ..identity import digest
 from ..ledger import Entry, Ledger
-from ..manifest import Manifest
+from ..manifest import Manifest, certified
 from ..mechanisms import Mechanism
 from ..messages import Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
@@ -113,7 +113,7 @@ class Center:
         )
         self._spill = Spill(mechanism, run.n, self.w, self.path)
         self._find_last_entry()
-        self._append([Entry.from_json(text) for text in values["pending"]])
+        self._append([Entry.from_json(text) for text in values["pending"]], restored=True)
         self._open_round()
         return self
 
@@ -339,11 +339,11 @@ class Center:
             state.tidy(self.path)
         self._open_round()
 
-    def _append(self, entries: list[Entry]) -> None:
+    def _append(self, entries: list[Entry], *, restored: bool = False) -> None:
         if self.ledger is not None:
             for entry in entries:
                 self.manifest.checkpoint(entry, self.ledger.append(entry))
-        if self.path is not None and (entries or self.done):
+        if self.path is not None and (entries or self.done) and not (restored and self.done and certified(self.path)):
             self._write_manifest(self.outcome)
 
     def _open_round(self) -> None:

@@ -31,6 +31,7 @@ def quote(game: Path, mechanism: str | None, beta: str | None, as_json: bool) ->
         payments=played.payments,
         mechanism=played.name,
         full_contribution=played.gives_all,
+        phase_one=played.two_phases,
         gamma=settings.gamma if "gamma" in values else None,
     )
     click.echo(json.dumps(found.to_json(), indent=2) if as_json else str(found))

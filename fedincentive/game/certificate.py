@@ -152,10 +152,8 @@ def _false_name_proof(known: Evidence) -> Verdict:
     name = "false-name-proof"
     losses = [payment.splitting(known.agents, known.s) for payment in known.payments if len(known.agents) > 1]
     told = [loss for loss in losses if loss is not None]
-    if not told:
-        return Verdict(
-            name, "not verifiable", "no payment here says what splitting into two names costs", "unavailable"
-        )
+    if not told or len(told) < len(losses):
+        return Verdict(name, "not verifiable", "not every payment says what a second name costs", "unavailable")
     loss = np.sum(told, axis=0)
     i = int(loss.argmin())
     if loss[i] < -known.tol:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import GameError
-from ..payments import Contribution
 from ..payments.contribution import advice
 from .arrays import Array
 from .dynamics import contributions
@@ -166,14 +164,9 @@ class BetaRange:
         return f"[{self.low:.6g}, {'no limit' if np.isinf(self.high) else f'{self.high:.6g}'}]"
 
 
-def advantage(s: Array) -> Array:
-    """What one unit of beta pays each agent."""
-    return Contribution(Fraction(1)).floats((), s)
-
-
-def rational(game: Game, base: Array, outside: Array) -> list[Bound]:
-    """base_i + beta (s_max_i - mean of the others) >= outside_i, base_i = v_i - c_i at s_max."""
-    paid, missing = advantage(game.s_max), outside - base
+def rational(game: Game, base: Array, outside: Array, paid: Array) -> list[Bound]:
+    """base_i + beta paid_i >= outside_i: base_i = v_i - c_i at s_max, paid_i what one unit of beta pays there."""
+    missing = outside - base
     slack = 1e-9 * np.maximum(1.0, np.abs(base))
     bounds = []
     for i, name in enumerate(game.agents):
@@ -189,11 +182,10 @@ def rational(game: Game, base: Array, outside: Array) -> list[Bound]:
     return bounds
 
 
-def affordable(game: Game) -> list[Bound]:
-    """beta (mean of the others - s_max_i) <= budget_i for everyone who pays."""
+def affordable(game: Game, paid: Array) -> list[Bound]:
+    """-beta paid_i <= budget_i for everyone who pays, paid_i what one unit of beta pays it at s_max."""
     if game.budget is None:
         return []
-    paid = advantage(game.s_max)
     payers = np.flatnonzero((paid < 0.0) & np.isfinite(game.budget))
     return [Bound(game.agents[i], 0.0, float(game.budget[i] / -paid[i]), "its budget") for i in payers]
 

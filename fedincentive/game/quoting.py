@@ -90,11 +90,13 @@ def quote(
     payments: Sequence[Payment] = (Contribution(Fraction(1)),),
     mechanism: str = "2p-upbred",
     full_contribution: bool = True,
+    phase_one: bool = True,
     gamma: float | None = None,
 ) -> Quote:
     """The quote for a mechanism with these payments, at a price of beta per point or at a proposed one.
 
-    `full_contribution` says that the mechanism ends with everyone at s_max; else each agent gives what is best for it.
+    `full_contribution` says that the mechanism means to end with everyone at s_max, else each agent gives what is best
+    for it; `phase_one` that its agents choose, so that without a payment that moves them they end where they rest.
 
     >>> from fedincentive.game import repaired_example
     >>> found = quote(repaired_example(), "0.05")
@@ -103,22 +105,27 @@ def quote(
     """
     if game.n < 2 and payments:
         raise GameError("A contribution payment compares an agent with the others: a quote needs at least 2 agents.")
-    priced = [payment for payment in payments if payment.price]
+    priced = [payment for payment in payments if payment.price and payment.repriced(2 * payment.price) != payment]
+    priced = priced if len(priced) == 1 else []
     outside, gains = outside_options(game), _gains(game)
     ne, dom = max(0.0, float(gains.max())), _dominance(game, _model(game, game.s_max))
     accepted = full = price = None
     proposed = bool(priced) and beta is None
     if priced:
-        demands = _demands(game, [p for p in payments if not p.price], outside)
+        demands = _demands(game, priced[0], [p for p in payments if p not in priced], outside)
         accepted, full = combine(demands), combine([*demands, *_stable(game, gains)])
         price = _propose(full, ne, dom) if beta is None else _exact(beta)
-        payments = [payment.repriced(price) if payment.price else payment for payment in payments]
-    s, rested = (game.s_max, True) if full_contribution else _resting(game, [p for p in payments if p.steers])
+        payments = [payment.repriced(price) if payment in priced else payment for payment in payments]
+        full = full if priced[0].live else None  # a sunk payment keeps nobody at s_max
+    steering = [payment for payment in payments if payment.steers]
+    stable = not phase_one or _keeps(game, [payment for payment in steering if payment.live])
+    full_contribution = full_contribution and (stable or bool(priced))
+    s, rested = (game.s_max, True) if full_contribution else _resting(game, steering)
     w = _model(game, s)
     base = game.values(w, s) - game.costs(s)
     return Quote(
         mechanism=mechanism,
-        payments=tuple(payment.summary() for payment in payments),
+        payments=tuple(_shown_price(payment, price, proposed) for payment in payments),
         beta=None if price is None else _decimal(price),
         proposed=proposed,
         full_contribution=full_contribution,
@@ -133,9 +140,21 @@ def quote(
         rational=accepted,
         full=full,
         cost_above_beta=() if price is None else _dear(game, float(price)),
-        phase_one_rounds=None if price is None else _rounds(game, gamma, float(price), dom),
-        assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested),
+        phase_one_rounds=_rounds(game, gamma, float(price), dom) if price is not None and phase_one else None,
+        assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
     )
+
+
+def _shown_price(payment: Payment, price: Fraction | None, proposed: bool) -> str:
+    if price is None or payment.price != price:
+        return payment.summary()
+    return f"beta = {_decimal(price)} per point ({'proposed' if proposed else 'as given'})"
+
+
+def _keeps(game: Game, live: Sequence[Payment]) -> bool:
+    """Whether nobody gains by giving less than s_max in training, at the model that it approaches."""
+    found = max_regret(game, _model(game, game.s_max), game.s_max, live)
+    return found.value is not None and found.value <= 1e-6
 
 
 def _model(game: Game, s: Array) -> Array:
@@ -149,14 +168,14 @@ def _gains(game: Game) -> Array:
     return np.maximum(withholding_gains(game, game.w0), withholding_gains(game, _model(game, game.s_max)))
 
 
-def _demands(game: Game, unpriced: Sequence[Payment], outside: Array | None) -> list[Bound]:
+def _demands(game: Game, priced: Payment, unpriced: Sequence[Payment], outside: Array | None) -> list[Bound]:
     """What agents ask of beta: their budgets, and to be no worse off than alone with all else that is paid."""
-    w = _model(game, game.s_max)
+    w, unit = _model(game, game.s_max), priced.repriced(Fraction(1)).floats(game.agents, game.s_max)
     others = _total([payment.expected(game, w, game.s_max) for payment in unpriced], game.n)
     if outside is None or others is None:
-        return affordable(game)
+        return affordable(game, unit)
     base = game.values(w, game.s_max) - game.costs(game.s_max) + others
-    return [*affordable(game), *rational(game, base, outside)]
+    return [*affordable(game, unit), *rational(game, base, outside, unit)]
 
 
 def _total(parts: Sequence[Array | None], n: int) -> Array | None:
@@ -239,7 +258,8 @@ def _resting(game: Game, pay: Sequence[Payment]) -> tuple[Array, bool]:
         rest = max_regret(game, w, s, pay)
     except GameError:  # the replies ran out of the valuation's domain: there is no such equilibrium
         return game.s0, False
-    return s, rest.value is not None and rest.value <= 1e-6 * max(1.0, float(np.abs(game.values(w, s)).max()))
+    rested = rest.value is not None and rest.value <= 1e-6 * max(1.0, float(np.abs(game.values(w, s)).max()))
+    return (s, True) if rested else (game.s0, False)
 
 
 def _rounds(game: Game, gamma: float | None, beta: float, dom: float | None) -> int | None:
@@ -299,12 +319,13 @@ def _assumptions(
     proposed: bool,
     full_contribution: bool,
     rested: bool,
+    stable: bool,
 ) -> tuple[str, ...]:
     said = ["The costs and valuations are those of the game file; nobody has verified them."]
     if game.optimum() is None:
         said.append("w is the starting model w0: w_OPT is not known for this valuation.")
     elif full_contribution:
-        said.append("w is w_OPT, the model that phase 2 approaches; everyone delivers s_max in every training round.")
+        said.append("w is w_OPT, the model that training approaches; everyone delivers s_max in every training round.")
     else:
         said.append("w is the best model for what everyone gives.")
     if not full_contribution:
@@ -312,6 +333,10 @@ def _assumptions(
             "Everyone gives what is best for it: nobody gains by moving alone."
             if rested
             else "Where everyone gives what is best for it was not found: the starting point is shown."
+        )
+    elif not stable:
+        said.append(
+            "s_max is NOT an equilibrium on these terms: somebody gains by giving less, and phase 1 may stop short."
         )
     said += [note for payment in payments for note in payment.notes(game.n)]
     if any(payment.price for payment in payments):
@@ -335,9 +360,7 @@ def _assumptions(
 
 def render(found: Quote) -> str:
     """The quote as text for a terminal."""
-    price = f"beta = {found.beta} per point ({'proposed' if found.proposed else 'as given'})" if found.beta else ""
-    others = [text for text in found.payments if not (found.beta and text.startswith("beta = "))]
-    paid = "; ".join([price, *others] if price else others) or "no payments"
+    paid = "; ".join(found.payments) or "no payments"
     giving = "everyone giving s_max" if found.full_contribution else "everyone giving what is best for it"
     lines = [f"Quote for {found.mechanism}: {paid}, {giving}", ""]
     width = max(5, *(len(row.agent) for row in found.agents[:SHOWN]))
@@ -368,9 +391,11 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
         facts += [
             ("beta_NE", f"{found.beta_ne:.6g}  from here on s_max is an equilibrium"),
             ("beta_dom", _shown(found.beta_dom) + "  above it every further point pays, whatever the others do"),
-            ("accepted beta", str(found.rational)),
-            ("  with s_max stable", str(found.full)),
-        ]
+        ][: 2 if found.full is not None else 0]
+        facts.append(("accepted beta", str(found.rational)))
+        facts.append(
+            ("  with s_max stable", "none: the payment is sunk in training" if found.full is None else str(found.full))
+        )
     if found.cost_above_beta:
         facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import payments
 from ..errors import FedIncentiveError
-from ..payments import Amounts
+from ..payments import Amounts, Payment
 from ..payments.base import Body, Problem
 from .corrections import TRANSFER
 from .store import REVERSAL
@@ -29,6 +29,7 @@ class Replay:
         self.minor = minor
         self._lookup = lookup
         self._memory: dict[tuple[str, str], dict[str, Any]] = {}  # of each run and payment
+        self._payments: dict[str, type[Payment] | None] = {}  # by rule; asking for an unknown one takes long
         self._reversed: set[int] = set()
         self._others: dict[str, Callable[[Body], Iterator[Problem | Amounts]]] = {
             COMMITMENT: self._commitment,
@@ -52,7 +53,10 @@ class Replay:
             yield "recompute", f"the inputs do not fit the rule {body['rule']}: {type(error).__name__} {error}"
 
     def _payment(self, body: Body) -> Callable[[Body], Iterator[Problem | Amounts]] | None:
-        payment = payments.by_rule(body["rule"])
+        rule = body["rule"]
+        if rule not in self._payments:
+            self._payments[rule] = payments.by_rule(rule)
+        payment = self._payments[rule]
         if payment is None:
             return None
         memory = self._memory.setdefault((body["run"], payment.name), {})

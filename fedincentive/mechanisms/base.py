@@ -41,11 +41,12 @@ class Mechanism:
         self._terms = {payment.name: payment.terms() for payment in self.payments}
         self.rule = settings.aggregation or self.aggregation
         self.aggregator = aggregation.rule(self.rule)
-        if not self.two_phases and any(not payment.live for payment in self.payments):
-            raise SettingError(
-                f"incentive.settlement is 'commitment', but {self.name} has no phase 1 that ends in a commitment: use "
-                "tranches or end."
-            )
+        for payment in self.payments if not self.two_phases else ():
+            if not payment.live:
+                raise SettingError(
+                    f"Payment {payment.name!r} is made on a commitment (incentive.settlement: commitment), but "
+                    f"{self.name} has no phase 1 that ends in one: use tranches or end."
+                )
 
     def start(self, run: Run) -> Phase:
         """The first phase."""

@@ -12,13 +12,15 @@ packages offer in the group `fedincentive.payments`:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 from ..entry import LIMIT, TREASURY
-from ..errors import SettingError
+from ..errors import GameError, SettingError
 from ..registry import Registry
 from ..settings import Settings
 from .base import Event, Payment, Promises
@@ -88,9 +90,8 @@ def chosen(setting: str | Sequence[str]) -> tuple[str, ...]:
     >>> chosen("both"), chosen("contribution, deposit")
     (('contribution', 'truthful'), ('contribution', 'deposit'))
     """
-    if isinstance(setting, str):
-        return TOGETHER.get(setting, tuple(name.strip() for name in setting.split(",")))
-    return tuple(setting)
+    listed = setting.split(",") if isinstance(setting, str) else setting
+    return tuple(one for name in listed for one in TOGETHER.get(name.strip(), (name.strip(),)))
 
 
 _BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in (Contribution, Truthful) for rule in cls.rules}
@@ -127,8 +128,10 @@ def felt(pay: float | Fraction | Payment | Sequence[Payment]) -> tuple[Payment, 
     """
     if isinstance(pay, Payment):
         return (pay,)
-    if isinstance(pay, (int, float, Fraction)):
-        return (_priced(pay),) if pay else ()
+    if isinstance(pay, Real):
+        if not math.isfinite(pay):
+            raise GameError(f"The price of a point is {pay!r}: it must be a finite number.")
+        return (_priced(pay if isinstance(pay, Fraction) else float(pay)),) if pay else ()
     return tuple(pay)
 
 

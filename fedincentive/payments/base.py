@@ -91,7 +91,8 @@ class Payment:
     @classmethod
     def of(cls: type[P], settings: Settings) -> P:
         """The payment of a run with these settings."""
-        own = {f.name: f for f in dataclasses.fields(cls) if not hasattr(settings, f.name)}
+        shared_names = {f.name for f in dataclasses.fields(settings)}
+        own = {f.name: f for f in dataclasses.fields(cls) if f.name not in shared_names}
         given = checks.mapping(f"incentive.options.{cls.name}", (settings.options or {}).get(cls.name, {}))
         for key in given:
             if key not in own:
@@ -250,13 +251,25 @@ class Payment:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, Fraction) else value
 
 
+PLAIN = {"int": checks.integer(), "float": checks.real(), "str": checks.text, "bool": checks.flag}
+
+
 def _parsed(name: str, option: dataclasses.Field[Any], value: Any) -> Any:
-    if "Fraction" not in str(option.type) or value is None:
-        return value
-    exact = checks.exact()
+    """A term as its field has it: exact numbers from their texts, also in mappings and lists."""
+    kind = option.type if isinstance(option.type, str) else getattr(option.type, "__name__", str(option.type))
+    if kind in PLAIN:
+        return PLAIN[kind](name, value)
+    return _exact(name, value) if "Fraction" in str(option.type) else value
+
+
+def _exact(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: exact(f"{name}.{key}", item) for key, item in value.items()}
-    return exact(name, value)
+        return {key: _exact(f"{name}.{key}", item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(_exact(f"{name}[{k}]", item) for k, item in enumerate(value))
+    return None if value is None else checks.exact()(name, value)

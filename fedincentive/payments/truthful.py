@@ -230,7 +230,6 @@ class Truthful(Payment):
 
     @classmethod
     def remember(cls, body: Body, memory: Memory) -> None:
-        super().remember(body, memory)
         memory["valued"] = dict(body["inputs"]["valuations"])
 
     @classmethod

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from .. import payments
-from ..entry import COMMITMENT
+from ..entry import COMMITMENT, CORRECTION
 from ..errors import LedgerError
 from ..ledger import Entry, Ledger
 from ..manifest import Points, SavedRun
@@ -56,6 +56,7 @@ class RunTotals:
         if entry.kind == COMMITMENT:
             self.committed, self.committed_at = _points(given, "s"), entry.round
             self.limits, self.beta = _points(given, "s_max"), str(given.get("beta", self.beta))
+        if entry.kind in (COMMITMENT, CORRECTION):
             return
         payment = payments.by_rule(entry.rule)
         told = {} if payment is None else payment.told(entry)

@@ -29,6 +29,7 @@ from fedincentive.game import (
     repaired_example,
 )
 from fedincentive.game.phases import Bound, combine
+from fedincentive.payments import Contribution, Truthful
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "games"
 SEEDS = st.integers(0, 10_000)
@@ -243,3 +244,38 @@ def test_the_command_takes_a_price_and_refuses_a_float_in_the_file(tmp_path):
     assert "(proposed)" in run(path, cwd=tmp_path).stdout
     missing = run(tmp_path / "none.yaml", cwd=tmp_path)
     assert missing.returncode == 1 and "cannot be read" in missing.stderr
+
+
+TRUTHFUL = Truthful(rounds=4)
+
+
+def test_without_a_payment_that_moves_them_agents_are_quoted_where_they_rest():
+    """Phase 1 would stop short of s_max, and the quote must not promise it."""
+    for payments in ((), (TRUTHFUL,)):
+        found = quote(repaired_example(), payments=payments)
+        assert not found.full_contribution and found.rested
+        assert [row.s for row in found.agents] == pytest.approx([0.0, 5.0], abs=1e-3)
+        assert found.beta is None and found.rational is None and "everyone giving what is best for it" in str(found)
+    told = quote(repaired_example(), payments=(), phase_one=False)  # as FedAvg: nobody is asked
+    assert told.full_contribution and [row.s for row in told.agents] == [5.0, 5.0]
+
+
+def test_a_price_that_does_not_keep_s_max_is_said():
+    assert not any("NOT an equilibrium" in said for said in quote(repaired_example(), "0.05").assumptions)
+    assert any("NOT an equilibrium" in said for said in quote(repaired_example(), "0.01").assumptions)
+    sunk = quote(repaired_example(), "0.5", payments=(Contribution(Fraction(1), settlement="commitment"),))
+    assert any("NOT an equilibrium" in said for said in sunk.assumptions)
+    assert sunk.full is None and "sunk in training" in str(sunk) and "beta_NE" not in str(sunk)
+    json.dumps(sunk.to_json(), allow_nan=False)
+
+
+def test_only_a_mechanism_with_a_phase_1_is_quoted_its_length():
+    assert quote(repaired_example(), "0.05", gamma=1.0).phase_one_rounds == 250
+    assert quote(repaired_example(), "0.05", gamma=1.0, phase_one=False).phase_one_rounds is None
+
+
+def test_fines_are_in_the_worst_case():
+    found = quote(repaired_example(), payments=(TRUTHFUL,), full_contribution=False)
+    fine = 2 * 10.0  # n loss_cap value_per_nat
+    assert [row.worst_payment for row in found.agents] == pytest.approx([-(4 * fine + 2 * 10.0)] * 2)
+    assert any("costs 20 in each round" in said for said in found.assumptions)

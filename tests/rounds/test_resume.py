@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from table import BLIND, answer, play, play_until, set_table
 
+import fedincentive
 from fedincentive import ledger, mechanisms
 from fedincentive.agent import FreeRider
 from fedincentive.center import Center
@@ -236,3 +237,16 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
         outcome = play(center, agents)
         assert outcome.delivered == {"agent-1": pytest.approx(5 / 3), "agent-2": pytest.approx(5 / 3)}
         assert book.head().count == 4
+
+
+def test_reading_a_finished_run_again_keeps_its_certificate(tmp_path) -> None:
+    terms = {"mechanism": "2p-upbred", "beta": "0.5", "rounds": 3}
+    outcome = fedincentive.play(repaired_example(), ledger=tmp_path / "l.db", **terms)
+    folder = tmp_path / "l.db.runs" / "run"
+    before = (folder / "manifest.json").read_bytes()
+    again = fedincentive.play(repaired_example(), ledger=tmp_path / "l.db", resume=True, **terms)
+    assert again.certificate == outcome.certificate
+    settings = fedincentive.Settings.read(terms)
+    with ledger.open(tmp_path / "l.db") as book:
+        Center.restore(folder, settings, mechanisms.get("2p-upbred", settings), book)
+    assert (folder / "manifest.json").read_bytes() == before and b'"certificate": {' in before
