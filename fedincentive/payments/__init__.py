@@ -128,11 +128,11 @@ def felt(pay: float | Fraction | Payment | Sequence[Payment]) -> tuple[Payment, 
     """
     if isinstance(pay, Payment):
         return (pay,)
-    if isinstance(pay, Real):
-        if not math.isfinite(pay):
-            raise GameError(f"The price of a point is {pay!r}: it must be a finite number.")
-        return (_priced(pay if isinstance(pay, Fraction) else float(pay)),) if pay else ()
-    return tuple(pay)
+    if not isinstance(pay, Real):
+        return tuple(pay)  # type: ignore[arg-type]
+    if not math.isfinite(pay):
+        raise GameError(f"The price of a point is {pay!r}: it must be a finite number.")
+    return (_priced(pay if isinstance(pay, Fraction) else float(pay)),) if pay else ()
 
 
 @lru_cache(maxsize=64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import time
 import pickle
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
