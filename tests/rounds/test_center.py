@@ -7,12 +7,14 @@ import logging
 
 import numpy as np
 import pytest
-from table import BLIND, opened, play, played, set_table
+from table import BLIND, answer, opened, play, play_until, played, set_table
 
 from fedincentive import ledger, mechanisms, payments
 from fedincentive.agent import Away, sign
+from fedincentive.center import state
 from fedincentive.errors import QuorumError, ReportRefused, RunError, SettingError
 from fedincentive.game import random_data_value, repaired_example
+from fedincentive.ledger.verify import verify
 from fedincentive.messages import Enrol, Report
 
 W = {"layer": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}
@@ -455,3 +457,33 @@ def test_a_reported_s_is_paid_to_the_millionth(tmp_path) -> None:
         entry = list(book.entries())[-1]
     assert entry.inputs["delivered"] == {"a": 1_000_000, "b": 2_000_000, "c": 3_000_000}
     assert result.payments == payments.contribution.amounts(2, entry.inputs["delivered"])
+
+
+def test_a_round_that_could_not_be_saved_is_paid_the_same_when_it_is_closed_again(tmp_path, monkeypatch) -> None:
+    """What a payment remembers belongs to the state that was not kept."""
+    terms = {"beta": "0.5", "rounds": 3, "gamma": 1000.0, "strategies": {"agent-1": "free-rider"}}
+    heads = []
+    for name in ("undisturbed", "disturbed"):
+        with ledger.open(tmp_path / f"{name}.db") as book:
+            center, agents = set_table(
+                random_data_value(2, 3, 2), "2p-upbred", book=book, folder=tmp_path / name, **terms
+            )
+            play_until(center, agents, "train", trained=1)
+            answer(center, agents)
+            if name == "disturbed":
+                with monkeypatch.context() as broken, pytest.raises(RunError, match="full"):
+                    broken.setattr(state, "save", lambda *_: (_ for _ in ()).throw(RunError("the disk is full")))
+                    center.close()
+            play(center, agents)
+            heads.append(book.head())
+            assert verify(book, recompute=True).clean
+    assert heads[0] == heads[1]
+
+
+def test_what_is_paid_before_the_first_round_is_in_the_balances(tmp_path) -> None:
+    """Everyone starts at s_max, so the commitments are settled at once."""
+    game = random_data_value(2, 3, 2)
+    game = game.starting_at(s0=game.s_max)
+    with ledger.open(tmp_path / "l.db") as book:
+        run = played(game, "2p-upbred", beta="0.5", rounds=2, settlement="commitment", book=book)
+        assert run.outcome.payments == book.balances("test") and any(run.outcome.payments.values())
