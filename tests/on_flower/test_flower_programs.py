@@ -182,8 +182,8 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     said = simulated(simulation, f"{export}\n{paid}")
     assert "10 agents enrolled: agent-01, " in said
     assert "(2p-upbred) ended: complete" in said
-    assert "agent-10: 244 of 244 points, payment 222.000000" in said
-    payments = [float(x) for x in re.findall(r"agent-\d: .* payment (\S+)", said)]
+    assert "agent-10: 244 of 244 points, balance +222.000000" in said
+    payments = [float(x) for x in re.findall(r"agent-\d\d: .* balance (\S+)", said)]
     assert len(payments) == 10 and abs(sum(payments)) < 1e-9
     accuracy = [float(x) for x in re.findall(r"'accuracy': ([0-9.]+)", said)]
     assert accuracy[0] < 0.2 and accuracy[-1] > 0.8
@@ -191,7 +191,7 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     simulation.run(verified)
     without = simulated(simulation, f"{export}\n{unpaid}")
     assert "(fedavg-strategic) ended: complete" in without
-    assert [float(x) for x in re.findall(r"agent-\d: (\S+) of", without)] == [0.0] * 10
+    assert [float(x) for x in re.findall(r"agent-\d\d: (\S+) of", without)] == [0.0] * 10
 
 
 def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: Any, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_readme_deployment_with_two_sites(flower: Any, sites: Any) -> None:
     flower.pace = (time.monotonic() - begun) / said.count("Round ")
     assert "2 agents enrolled: north, south" in said
     assert "(2p-upbred) ended: complete" in said
-    assert re.search(r"north: (\d+) of \1 points, payment -", said)
+    assert re.search(r"north: (\d+) of \1 points, balance -", said)
     assert head_of(ledger_of(flower.app, "two")).split(":")[1] in said
     flower.run(verified)
 
