@@ -16,10 +16,11 @@ from typing import Any, ClassVar, TypeVar
 from . import checks, mechanisms
 from . import ledger as books
 from .center import Center, Outcome, state
+from .center.enrolment import wrong_with
 from .checks import nearest, setting
 from .errors import SettingError
 from .game import Game
-from .identity import read_keys
+from .identity import enrolment_is_authentic, read_keys
 from .ledger import Ledger
 from .manifest import DEFAULT
 from .mechanisms import Mechanism
@@ -169,6 +170,14 @@ class Session:
             self.key(agent)
         if not self.resumes:
             state.refuse_existing(self.settings.run, self.state_path, self.ledger)
+
+    def wrong_with(self, enrol: Enrol, signature: str | None, n: int) -> str:
+        """Why the enrolment of one of n agents cannot be taken, or nothing."""
+        if self.keys is not None:
+            key = self.keys.get(enrol.agent)
+            if key is None or not enrolment_is_authentic(self.settings.run, enrol, signature, key):
+                return f"Agent {enrol.agent[:40]!r} does not enrol with its own key for run {self.settings.run!r}."
+        return wrong_with(enrol, self.mechanism, n)
 
     def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""

@@ -68,6 +68,21 @@ class Settings:
         help="When the contribution payment is made: each training round on delivered points, once at the end, or when "
         "phase 1 ends (the paper's reading, under which full delivery is not an equilibrium).",
     )
+    most_points: float | dict[str, float] | None = setting(
+        checks.optional(numbers),
+        None,
+        help="The most points an agent may enrol with: one number, or a mapping from agent to its own. What others pay "
+        "depends on it.",
+    )
+    most_owed: Fraction | None = setting(
+        checks.optional(checks.exact(above=0)),
+        None,
+        help="The most that any agent can owe at the end of the run, in units of money: enrolments that could make "
+        "somebody owe more are refused.",
+    )
+    currency: str = setting(
+        checks.text, "credits", help="What a unit of money is called, such as EUR; part of the run's terms."
+    )
     phi: str = setting(
         checks.one_of("audited", "paper"),
         "audited",

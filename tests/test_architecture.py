@@ -27,7 +27,7 @@ LAYERS = [
     {"mechanisms", "aggregation", "ledger", "adversary"},
     {"game"},
     {"payments"},
-    {"run"},
+    {"run", "terms"},
     {"entry", "identity", "messages", "settings", "draws"},
     {"registry"},
     {"errors", "files", "checks"},

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import draws
+from .. import draws, terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Evidence, Game, beta_dom, beta_ne, certify
 from ..identity import digest
@@ -22,7 +22,7 @@ from ..payments import TREASURY, Oracles
 from ..run import Answer, Run
 from ..settings import Settings
 from . import rounds, state
-from .enrolment import enrol, freeze, frozen
+from .enrolment import affordable, enrol, freeze, frozen
 from .metrics import metrics
 from .optimizer import Optimizer
 from .outcome import Outcome, advise, outcome
@@ -71,11 +71,14 @@ class Center:
     ) -> None:
         self._configure(settings, mechanism, ledger, state_path, keys, buffers, oracles)
         state.refuse_existing(settings.run, self.path, ledger)
-        run = enrol(settings, agents)
+        run = enrol(mechanism, agents)
         mechanism.check(run.n, oracles)
+        affordable(run, mechanism)
         self._check_keys(run)
         run.phase = mechanism.start(run)
-        entries = rounds.begin(run, mechanism) if run.phase == "train" else []
+        inputs = {"terms": rounds.agree(run, mechanism, oracles)}
+        entries = [Entry(settings.run, run.round, terms.KIND, terms.RULE, inputs, {})]
+        entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
         for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
             log.warning("%s", warning)

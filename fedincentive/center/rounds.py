@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from .. import terms
 from ..entry import COMMITMENT, Entry
 from ..mechanisms import Mechanism
 from ..messages import Update
@@ -117,6 +118,32 @@ def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
     if after == "done" and run.status == "running":
         run.status = "complete"
     return begin(run, mechanism) if before == "contribute" and after != "contribute" else []
+
+
+def agree(run: Run, mechanism: Mechanism, oracles: Oracles) -> dict[str, Any]:
+    """The run's terms, as everyone is told them and the ledger keeps them."""
+    settings = run.settings
+    agents = {
+        name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
+    }
+    paid = {p.name: {"rules": list(p.rules), "terms": p.terms()} for p in mechanism.payments}
+    told = {key: value for key, value in mechanism.public().items() if key != "payments"}
+    return dict(
+        terms.texts(
+            {
+                "mechanism": mechanism.name,
+                "rounds": settings.rounds,
+                "scale": settings.scale,
+                "minor": settings.minor,
+                "currency": settings.currency,
+                "payments": paid,
+                "settings": told,
+                "oracles": list(oracles.names),
+                "owed": settings.most_owed,
+                "agents": agents,
+            }
+        )
+    )
 
 
 def begin(run: Run, mechanism: Mechanism) -> list[Entry]:

@@ -1,22 +1,42 @@
-"""The way back: each entry's amounts derived again, by the payment whose rule it names.
+"""The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
-Beside the payments' own rules there are three: a commitment is a memo and posts nothing (commitment/1), a reversal
-posts the corrected entry with the other sign (reversal/1), a transfer what a person decided (transfer/1).
+Beside the payments' own rules there are four: the terms and a commitment are memos and post nothing (terms/1,
+commitment/1), a reversal posts the corrected entry with the other sign (reversal/1), a transfer what a person decided
+(transfer/1). The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a
+run of an older release has none, and is held to its commitment as far as that goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
-from .. import payments
+from .. import payments, terms
+from ..entry import COMMITMENT, CORRECTION
 from ..errors import FedIncentiveError
-from ..payments import Amounts, Payment
-from ..payments.base import Body, Problem
+from ..payments import TREASURY, Amounts, Payment
+from ..payments.base import Body, Problem, points_within
+from ..terms import Terms
 from .corrections import TRANSFER
 from .store import REVERSAL
 
-COMMITMENT = "commitment/1"
+COMMITTED = "commitment/1"
+KIND_OF = {terms.RULE: terms.KIND, COMMITTED: COMMITMENT, REVERSAL: CORRECTION, TRANSFER: CORRECTION}
+
+
+@dataclass
+class RunSoFar:
+    """What is known of a run when its next entry is read."""
+
+    terms: Terms | None = None
+    first: int | None = None  # the round in which training began
+    last: int = 0  # the round of its last entry
+    entries: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # entries of each kind
+    memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each payment
+    agreed: dict[str, Payment] = field(default_factory=dict)
 
 
 class Replay:
@@ -28,11 +48,12 @@ class Replay:
     def __init__(self, minor: int, lookup: Callable[[int], Mapping[str, Any] | None]) -> None:
         self.minor = minor
         self._lookup = lookup
-        self._memory: dict[tuple[str, str], dict[str, Any]] = {}  # of each run and payment
+        self._runs: dict[str, RunSoFar] = {}
         self._payments: dict[str, type[Payment] | None] = {}  # by rule; asking for an unknown one takes long
         self._reversed: set[int] = set()
         self._others: dict[str, Callable[[Body], Iterator[Problem | Amounts]]] = {
-            COMMITMENT: self._commitment,
+            terms.RULE: self._terms,
+            COMMITTED: self._commitment,
             REVERSAL: self._reversal,
             TRANSFER: self._transfer,
         }
@@ -43,12 +64,14 @@ class Replay:
         if derive is None:
             yield "rule", f"the rule {body['rule']!r} is unknown here, so its amounts cannot be derived."
             return
+        run = self._runs.setdefault(body["run"], RunSoFar())
         try:
             for outcome in derive(body):
                 if isinstance(outcome, dict):
                     yield from _compare(outcome, body["postings"])
                 else:
                     yield outcome
+            yield from ((name, f"{message}.") for name, message in self._held(run, body))
         except (FedIncentiveError, KeyError, TypeError, AttributeError, ValueError) as error:
             yield "recompute", f"the inputs do not fit the rule {body['rule']}: {type(error).__name__} {error}"
 
@@ -59,10 +82,96 @@ class Replay:
         payment = self._payments[rule]
         if payment is None:
             return None
-        memory = self._memory.setdefault((body["run"], payment.name), {})
+        memory = self._runs.setdefault(body["run"], RunSoFar()).memory.setdefault(payment.name, {})
         return lambda entry: payment.replay(entry, memory, self.minor)
 
+    # What the run's terms allow
+
+    @property
+    def unbound(self) -> tuple[str, ...]:
+        """The runs without terms: their amounts follow from their inputs, but nobody knows what was agreed."""
+        return tuple(name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
+
+    def _held(self, run: RunSoFar, body: Body) -> Iterator[Problem]:
+        """In what an entry differs from the terms: its place, kind, rule, accounts, and the payment's own terms."""
+        kind, rule, number = body["kind"], body["rule"], body["round"]
+        before = run.counts.get(kind, 0)
+        run.counts[kind], run.entries = before + 1, run.entries + 1
+        if rule in KIND_OF and kind != KIND_OF[rule]:
+            yield "kind", f"a {kind} cannot have the rule {rule}"
+        payment = self._payments.get(rule)
+        if payment is not None and kind not in payment.kinds:
+            yield "kind", f"a {kind} cannot have the rule {rule}"
+        agreed = run.terms
+        if agreed is None or rule == terms.RULE:
+            return
+        if agreed.bound and kind == CORRECTION and not str(body["inputs"].get("reason", "")).strip():
+            yield "terms", "a correction needs a reason"
+        if agreed.bound and kind != CORRECTION:
+            if number < run.last:
+                yield "order", f"it is of round {number}, an entry of round {run.last} came before it"
+            run.last = max(run.last, number)
+        names = set(agreed.s_max) | {TREASURY}
+        if agreed.s_max and (strangers := sorted(set(body["postings"]) - names)):
+            yield "terms", f"{strangers[0]!r} has a posting but is not in the run's terms"
+        if payment is None or kind not in payment.kinds:
+            return
+        if not agreed.bound:
+            yield from (("terms", wrong) for wrong in payment.as_committed(body, agreed))
+        elif payment.name not in run.agreed:
+            yield "terms", f"the payment {payment.name!r} was not agreed"
+        else:
+            own = run.agreed[payment.name]
+            yield from (("terms", wrong) for wrong in self._in_time(run, own, body, before))
+            yield from (("terms", wrong) for wrong in own.against(body, agreed))
+
+    def _in_time(self, run: RunSoFar, payment: Payment, body: Body, before: int) -> Iterator[str]:
+        """Whether an entry comes when it is due: once in each training round, or once at the beginning or the end."""
+        schedule = payment.schedule()
+        when, rounds = schedule.get(body["kind"]), run.terms.rounds if run.terms else None
+        if not schedule or rounds is None:
+            return
+        if when is None:
+            yield f"a {body['kind']} was not agreed"
+            return
+        if run.first is None:
+            yield "it comes before the commitments"
+            return
+        due = run.first + {"step": before, "end": rounds - 1, "commit": 0}[when]
+        if before >= (rounds if when == "step" else 1):
+            yield f"{before} entries of this kind came before it, agreed are {rounds if when == 'step' else 1}"
+        elif body["round"] != due:
+            yield f"it is of round {body['round']}, due was round {due}"
+
+    # The rules that are no payment's
+
+    def _terms(self, body: Body) -> Iterator[Problem | Amounts]:
+        run, given = self._runs.setdefault(body["run"], RunSoFar()), body["inputs"]["terms"]
+        if run.entries:
+            yield "terms", "terms come once, before all other entries of a run."
+        if given["minor"] != self.minor:
+            yield "terms", f"they count {given['minor']} minor units per unit, this ledger {self.minor}."
+        run.terms = Terms.read(given)
+        for name, agreed in given["payments"].items():
+            found = next(filter(None, map(payments.by_rule, agreed["rules"])), None)
+            if found is not None:
+                run.agreed[name] = found.agreed(agreed["terms"])
+        yield {}
+
     def _commitment(self, body: Body) -> Iterator[Problem | Amounts]:
+        run, given = self._runs.setdefault(body["run"], RunSoFar()), body["inputs"]
+        if run.first is not None:
+            yield "terms", "the commitments come once."
+        run.first = body["round"]
+        if run.terms is None:
+            run.terms = Terms.of_commitment(given)
+        elif run.terms.bound:
+            if given["s_max"] != run.terms.s_max or given["scale"] != run.terms.scale:
+                yield "terms", "its s_max or scale are not those of the run's terms."
+            price = sum((payment.price for payment in run.agreed.values()), start=Fraction(0))
+            if len(run.agreed) == len(run.terms.payments) and given["beta"] != str(price):
+                yield "terms", f"its beta is {given['beta']!r}, agreed is '{price}'."
+            yield from (("terms", f"{wrong}.") for wrong in points_within(given["s"], run.terms.s_max, "points"))
         yield {}
 
     def _reversal(self, body: Body) -> Iterator[Problem | Amounts]:

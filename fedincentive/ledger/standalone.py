@@ -4,9 +4,10 @@
     python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH ...]
 
 Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing in it: the hash chain, the canonical
-form, the zero sum of every entry, its claims, and every amount derived again from the inputs beside it. Prints one
-line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python 3.9 and
-nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
+form, the zero sum of every entry, its claims, every amount derived again from the inputs beside it, and each entry held
+to the terms that its run begins with. Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when
+it was called wrongly. Needs Python 3.9 and nothing else. It shares no code with the package on purpose: two writings of
+the same rules check each other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ Amounts = dict[str, int]
 Body = dict[str, Any]
 Complain = Callable[[str, str], None]
 Finding = tuple[str, int, str]
-RULES = ("commitment/1", "contribution/1", "tranche/1", "truthful/1", "reversal/1", "transfer/1")
+KINDS = {
+    "terms/1": ("terms",),
+    "commitment/1": ("commitment",),
+    "contribution/1": ("settlement",),
+    "tranche/1": ("tranche", "settlement"),
+    "truthful/1": ("truthful",),
+    "reversal/1": ("correction",),
+    "transfer/1": ("correction",),
+}
+PAYS = {"contribution/1": "contribution", "tranche/1": "contribution", "truthful/1": "truthful"}
 
 
 def canonical(value: Any) -> str:
@@ -88,10 +98,11 @@ class Runs:
         self.terms: dict[str, list[Any]] = {}
         self.valued: dict[str, Amounts] = {}
         self.reversed: set[int] = set()
+        self.so_far: dict[str, Body] = {}
 
     def derive(self, body: Body, complain: Complain) -> Amounts:
         given, rule = body["inputs"], body["rule"]
-        if rule == "commitment/1":
+        if rule in ("terms/1", "commitment/1"):
             return {}
         if rule == "contribution/1":
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
@@ -151,6 +162,114 @@ class Runs:
         return amounts
 
 
+    def hold(self, body: Body, complain: Complain) -> None:
+        """Everything in which an entry differs from the terms, which are its run's first entry."""
+        run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
+        if kind not in KINDS[rule]:
+            complain("kind", f"a {kind} cannot have the rule {rule}")
+        so_far = self.so_far.setdefault(run, {"terms": None, "first": None, "last": 0, "counts": {}, "entries": 0})
+        before = so_far["counts"].get(kind, 0)
+        so_far["counts"][kind], so_far["entries"] = before + 1, so_far["entries"] + 1
+        if rule == "terms/1":
+            if so_far["entries"] > 1:
+                complain("terms", "terms come once, before all other entries of a run")
+            if given["terms"]["minor"] != self.minor:
+                complain("terms", "they count other minor units than the ledger")
+            so_far["terms"] = given["terms"]
+            return
+        terms = so_far["terms"]
+        if terms is None and kind == "commitment":
+            so_far["committed"] = given
+        if terms is None:
+            self.hold_to_commitment(so_far.get("committed"), body, complain)
+            return
+        agents = {name: exactly(agreed["s_max"]) for name, agreed in terms["agents"].items()}
+        for account in sorted(set(body["postings"]) - set(agents) - {"treasury"}):
+            complain("terms", f"{account!r} has a posting but is not in the run's terms")
+        if kind == "correction":
+            if not str(given.get("reason", "")).strip():
+                complain("terms", "a correction needs a reason")
+            return
+        if body["round"] < so_far["last"]:
+            complain("order", "an entry of a later round came before it")
+        so_far["last"] = max(so_far["last"], body["round"])
+        if kind == "commitment":
+            if so_far["first"] is not None:
+                complain("terms", "the commitments come once")
+            so_far["first"] = body["round"]
+            if given["s_max"] != agents or given["scale"] != terms["scale"]:
+                complain("terms", "its s_max or scale are not those of the run's terms")
+            prices = [Fraction(p["terms"].get("beta", 0)) for n, p in terms["payments"].items() if n == "contribution"]
+            if set(terms["payments"]) <= {"contribution", "truthful"} and Fraction(given["beta"]) != sum(prices):
+                complain("terms", "its beta is not the agreed one")
+            points_within(given["s"], agents, 1, complain)
+        elif rule in PAYS:
+            self.hold_payment(so_far, body, before, agents, complain)
+
+    def hold_payment(self, so_far: Body, body: Body, before: int, agents: Amounts, complain: Complain) -> None:
+        terms, kind, given = so_far["terms"], body["kind"], body["inputs"]
+        if PAYS[body["rule"]] not in terms["payments"]:
+            complain("terms", "this payment was not agreed")
+            return
+        agreed, rounds = terms["payments"][PAYS[body["rule"]]]["terms"], exactly(terms["rounds"])
+        settlement = agreed.get("settlement", "tranches")
+        when = {"tranches": ("tranche", "tranche/1", None), "end": ("settlement", "tranche/1", rounds - 1)}
+        when["commitment"] = ("settlement", "contribution/1", 0)
+        wanted = ("truthful", "truthful/1", None) if kind == "truthful" else when[settlement]
+        if (kind, body["rule"]) != wanted[:2]:
+            complain("terms", f"agreed are entries of kind {wanted[0]} by rule {wanted[1]}")
+            return
+        most = rounds if wanted[2] is None else 1
+        if so_far["first"] is None:
+            complain("terms", "it comes before the commitments")
+        elif before >= most:
+            complain("terms", f"{before} entries of this kind came before it, agreed are {most}")
+        elif body["round"] != so_far["first"] + (before if wanted[2] is None else wanted[2]):
+            complain("terms", "it is not of the round in which it was due")
+        if kind == "truthful":
+            self.hold_truthful(terms, agreed, given, agents, complain)
+            return
+        for key in ("beta", "scale") if settlement == "commitment" else ("beta", "scale", "rounds"):
+            if given[key] != agreed[key]:
+                complain("terms", f"{key} is {given[key]!r}, agreed is {agreed[key]!r}")
+        points = given["s" if settlement == "commitment" else "delivered"]
+        points_within(points, agents, rounds if settlement == "end" else 1, complain)
+
+    def hold_truthful(self, terms: Body, agreed: Body, given: Body, agents: Amounts, complain: Complain) -> None:
+        cap = Fraction(agreed["loss_cap"]) * Fraction(agreed["value_per_nat"])
+        fine = Fraction(agreed.get("fine", len(agents) * cap))
+        fine = round(fine * self.minor / (Fraction(agreed["audit"]) * Fraction(agreed["detection"])))
+        audited = agreed["phi"] == "audited" and {"update", "valuation"} <= set(terms["oracles"])
+        phi = "audited" if audited else "paper" if "valuation" in terms["oracles"] else "none"
+        tolerance = round(Fraction(float(agreed["delta_v"])) * self.minor)
+        for key, value in {"h": agreed["h"], "phi": phi, "fine": fine, "tolerance": tolerance}.items():
+            if given[key] != value:
+                complain("terms", f"{key} is {given[key]!r}, agreed is {value!r}")
+        if set(given["valuations"]) != set(agents):
+            complain("terms", "other agents are valued than those in the run's terms")
+        if any(abs(value) > cap * self.minor + 1 for value in given["valuations"].values()):
+            complain("terms", f"somebody is valued beyond {float(cap):g}, which was agreed")
+
+    def hold_to_commitment(self, committed: Body | None, body: Body, complain: Complain) -> None:
+        """A run of an older release has no terms, only what it committed to."""
+        if committed is None or body["rule"] not in ("tranche/1", "contribution/1"):
+            return
+        if "beta" in committed and body["inputs"]["beta"] != committed["beta"]:
+            complain("terms", "beta is not the committed one")
+        if committed.get("s_max") and body["kind"] == "tranche":
+            points_within(body["inputs"]["delivered"], committed["s_max"], 1, complain)
+        for account in sorted(set(body["postings"]) - set(committed.get("s_max") or body["postings"]) - {"treasury"}):
+            complain("terms", f"{account!r} has a posting but did not commit")
+
+
+def points_within(given: Amounts, most: Amounts, times: int, complain: Complain) -> None:
+    if set(given) != set(most):
+        complain("terms", "other agents have points than those in the run's terms")
+    for agent in set(given) & set(most):
+        if not 0 <= exactly(given[agent]) <= times * most[agent]:
+            complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
+
+
 def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Complain) -> None:
     amounts = body["postings"]
     if body["version"] != 1:
@@ -163,10 +282,11 @@ def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Co
         complain("zero-sum", f"its amounts sum to {sum(amounts.values())}")
     if "budget-balanced" in body["claims"] and "treasury" in amounts:
         complain("claims", "it claims to be budget-balanced but posts to the treasury")
-    if body["rule"] not in RULES:
+    if body["rule"] not in KINDS:
         complain("rule", "its rule is unknown here")
         return
     derived = runs.derive(body, complain)
+    runs.hold(body, complain)
     for account in sorted(set(derived) | set(amounts)):
         if derived.get(account) != amounts.get(account):
             complain("recompute", f"{account!r} has {amounts.get(account)}, its inputs give {derived.get(account)}")

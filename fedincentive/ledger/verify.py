@@ -53,6 +53,7 @@ class Verification:
     postings: int
     recomputed: bool
     checkpoints: int
+    unbound: tuple[str, ...] = ()  # runs without terms: their amounts are only consistent with their inputs
 
     @property
     def clean(self) -> bool:
@@ -81,7 +82,9 @@ class _Check:
         except LedgerError as error:
             self._find("integrity", None, str(error))
         head = Checkpoint(len(self.hashes) - 1, self.hashes[-1])
-        return Verification(tuple(self.findings), head, self.postings, self.replay is not None, len(self.checkpoints))
+        unbound = self.replay.unbound if self.replay else ()
+        derived = self.replay is not None
+        return Verification(tuple(self.findings), head, self.postings, derived, len(self.checkpoints), unbound)
 
     def _check(self) -> None:
         for name, message in self.book.damage():

@@ -2,6 +2,7 @@
 
     due(run, event) -> Entry | None        the center: what falls due when a round closes
     replay(body, memory, minor)            an auditor: the amounts derived again
+    schedule(), against(body, terms)       an auditor: what the run's terms allow
     explain(entry, account, minor)         a statement: why this amount
     floats(agents, s, t), slopes(agents, s)    agents, phase 1, quote and certificate: what is felt
     terms(), promises(oracles), limits(agents, s_max)    what is agreed, claimed, and the most it can cost
@@ -29,6 +30,7 @@ from ..errors import SettingError
 from ..messages import Update
 from ..run import Answer, Run
 from ..settings import Settings
+from ..terms import Terms
 from .exact import Amounts
 from .oracles import Oracles
 
@@ -37,6 +39,7 @@ Game = Any  # a fedincentive.game.Game; games stand above payments
 Body = Mapping[str, Any]  # an entry's body: run, round, kind, rule, inputs, postings
 Memory = dict[str, Any]  # what a payment keeps from one of a run's entries to the next: plain JSON values
 Problem = tuple[str, str]  # a finding's name and message
+When = Literal["commit", "step", "end"]
 P = TypeVar("P", bound="Payment")
 
 
@@ -112,6 +115,12 @@ class Payment:
     def read(cls: type[P], terms: Mapping[str, Any]) -> P:
         return cls(**{f.name: _parsed(f.name, f, terms[f.name]) for f in dataclasses.fields(cls)})
 
+    @classmethod
+    def agreed(cls: type[P], texts: Mapping[str, Any]) -> P:
+        """The payment that a run's terms name, where numbers are texts and what was not set is left out."""
+        given = {f.name: _spoken(f, texts[f.name]) for f in dataclasses.fields(cls) if f.name in texts}
+        return cls.read({f.name: given.get(f.name) for f in dataclasses.fields(cls)})
+
     # The center
 
     def check(self, n: int, oracles: Oracles) -> None:
@@ -165,6 +174,20 @@ class Payment:
             yield cls.amounts(body, memory, minor)
         finally:
             cls.remember(body, memory)
+
+    def schedule(self) -> Mapping[str, When]:
+        """When each kind of entry falls due: with the commitments, once in every training round, or after the last one.
+        A kind that is not named may not be written; where nothing is said, anything goes."""
+        return {}
+
+    def against(self, body: Body, terms: Terms) -> Iterator[str]:
+        """In what an entry's inputs differ from the run's terms."""
+        return iter(())
+
+    @classmethod
+    def as_committed(cls, body: Body, terms: Terms) -> Iterator[str]:
+        """The same for a run of an older release, which has no terms but what it committed to."""
+        return iter(())
 
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:
@@ -254,6 +277,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Fraction) else value
+
+
+def _spoken(option: dataclasses.Field[Any], value: Any) -> Any:
+    """A term from its text in the ledger; numbers inside mappings too."""
+    if isinstance(value, Mapping):
+        return {key: _spoken(option, item) for key, item in value.items()}
+    kind = str(option.type)
+    if "bool" in kind and value in ("yes", "no"):
+        return value == "yes"
+    return float(value) if "float" in kind and isinstance(value, str) else value
+
+
+def points_within(given: Mapping[str, Any], most: Mapping[str, int], what: str) -> Iterator[str]:
+    """What is wrong with points by agent: each agent of the terms has some, from 0 to its most, and nobody else."""
+    for agent in sorted({*given, *most}):
+        if agent not in most:
+            yield f"{agent!r} has {what} but is not in the terms"
+        elif agent not in given:
+            yield f"{agent!r} has no {what}"
+        elif type(given[agent]) is not int or not 0 <= given[agent] <= most[agent]:
+            yield f"{agent!r} has {given[agent]!r} {what}, agreed are 0 to {most[agent]}"
 
 
 PLAIN = {"int": checks.integer(), "float": checks.real(), "str": checks.text, "bool": checks.flag}

@@ -27,7 +27,8 @@ import numpy as np
 from ..entry import BALANCED, Entry, difference
 from ..errors import PaymentError
 from ..run import Run
-from .base import Array, Body, Event, Memory, Payment, Problem, Promises
+from ..terms import Terms
+from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When, points_within
 from .exact import MINOR, SCALE, Amounts, bounded, check_agents, rate, relative, whole
 from .oracles import Oracles
 
@@ -140,6 +141,35 @@ class Contribution(Payment):
             agent, told, were = difference("", given["total"], totals)
             yield "total", f"the total of {agent!r} is given as {told}, but {were} were delivered so far."
         yield from super().replay(body, memory, minor)
+
+    def schedule(self) -> Mapping[str, When]:
+        due: dict[str, dict[str, When]] = {
+            "tranches": {"tranche": "step"},
+            "end": {"settlement": "end"},
+            "commitment": {"settlement": "commit"},
+        }
+        return due[self.settlement]
+
+    def against(self, body: Body, terms: Terms) -> Iterator[str]:
+        given, rule = body["inputs"], TRANCHE if self.live else SETTLEMENT
+        if body["rule"] != rule:
+            yield f"its rule is {body['rule']}, with settlement {self.settlement!r} it is {rule}"
+            return
+        told = {"beta": str(self.beta), "scale": self.scale, **({"rounds": self.rounds} if self.live else {})}
+        for key, agreed in told.items():
+            if given[key] != agreed:
+                yield f"{key} is {given[key]!r}, agreed is {agreed!r}"
+        points = given["delivered" if self.live else "s"]
+        rounds = self.rounds if self.settlement == "end" else 1
+        yield from points_within(points, {a: rounds * most for a, most in terms.s_max.items()}, "points")
+
+    @classmethod
+    def as_committed(cls, body: Body, terms: Terms) -> Iterator[str]:
+        given = body["inputs"]
+        if terms.beta is not None and given["beta"] != terms.beta:
+            yield f"beta is {given['beta']!r}, committed was {terms.beta!r}"
+        if terms.s_max and body["kind"] == "tranche":
+            yield from points_within(given["delivered"], terms.s_max, "points")
 
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:

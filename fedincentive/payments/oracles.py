@@ -32,3 +32,8 @@ class Oracles:
 
     valuation: ValuationOracle | None = None
     update: UpdateOracle | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Which oracles there are."""
+        return tuple(name for name in ("update", "valuation") if getattr(self, name) is not None)

@@ -32,7 +32,8 @@ from ..entry import BALANCED, TREASURY, Entry, difference
 from ..errors import PaymentError, SettingError
 from ..messages import Update
 from ..run import Answer, Run
-from .base import Array, Body, Event, Game, Memory, Payment, Problem, Promises
+from ..terms import Terms
+from .base import Array, Body, Event, Game, Memory, Payment, Problem, Promises, When
 from .exact import MINOR, Amounts, bounded, check_agents, check_known, quantise, whole
 from .oracles import Oracles
 
@@ -181,10 +182,13 @@ class Truthful(Payment):
         return self.entry(run, inputs)
 
     def effective(self, oracles: Oracles) -> str:
+        return self.charged(oracles.names)
+
+    def charged(self, known: Sequence[str]) -> str:
         """Which fine can be charged: an audit needs both oracles, the paper's rule knows valuations only."""
-        if self.phi == "audited" and oracles.valuation is not None and oracles.update is not None:
+        if self.phi == "audited" and "valuation" in known and "update" in known:
             return "audited"
-        return "paper" if oracles.valuation is not None else "none"
+        return "paper" if "valuation" in known else "none"
 
     def gamma(self, n: int) -> int:
         """Gamma in minor units, divided by the chance of being found: audit probability times detection power."""
@@ -240,6 +244,24 @@ class Truthful(Payment):
             agent, told, was = difference("", before, last)
             yield "previous", f"the last valuation of {agent!r} is given as {told}, it was {was}."
         yield from super().replay(body, memory, minor)
+
+    def schedule(self) -> Mapping[str, When]:
+        return {"truthful": "step"}
+
+    def against(self, body: Body, terms: Terms) -> Iterator[str]:
+        given, n = body["inputs"], len(terms.s_max)
+        tolerance = quantise(self.delta_v, self.minor)
+        agreed = {"h": self.h, "phi": self.charged(terms.oracles), "fine": self.gamma(n), "tolerance": tolerance}
+        for key, value in agreed.items():
+            if given[key] != value:
+                yield f"{key} is {given[key]!r}, agreed is {value!r}"
+        if set(given["valuations"]) != set(terms.s_max):
+            stranger = sorted(set(given["valuations"]) ^ set(terms.s_max))[0]
+            yield f"{stranger!r} is valued but not in the terms, or in the terms but not valued"
+        cap = quantise(self.loss_cap * self.value_per_nat, self.minor)
+        for agent, value in sorted(given["valuations"].items()):
+            if abs(value) > cap:
+                yield f"{agent!r} is valued {value}, agreed is at most {cap} either way"
 
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:

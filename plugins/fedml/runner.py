@@ -84,8 +84,7 @@ class Runner:
             {agent: rank for rank, agent in enumerate(host.agents, start=1)},
             host.host,
             host.center,
-            settings=host.settings,
-            keys=host.session.keys,
+            session=host.session,
             resumed=host.saved_center(),
             progress=self._progress,
         )

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ...center import Center
-from ...center.enrolment import wrong_with
 from ...checks import nearest
 from ...errors import FedIncentiveError, QuorumError, ReportRefused
-from ...identity import authentic, enrolment_is_authentic
+from ...hosting import Session
+from ...identity import authentic
 from ...messages import Enrol, Report, RoundResult
-from ...settings import Settings
 from . import wire
 from .settings import FedmlSettings
 from .transports import Transport
@@ -36,13 +35,12 @@ class Server:
         host: FedmlSettings,
         start: Callable[[list[Enrol]], Center],
         *,
-        settings: Settings,
-        keys: Mapping[str, bytes] | None = None,
+        session: Session,
         resumed: Center | None = None,
         progress: Callable[[Center, RoundResult], None],
     ) -> None:
-        self.link, self.ranks, self.host, self.settings = link, ranks, host, settings
-        self.keys, self.progress = keys, progress
+        self.link, self.ranks, self.host, self.session = link, ranks, host, session
+        self.keys, self.progress = session.keys, progress
         self._start, self.center = start, resumed
         self._enrolled: dict[str, Enrol] = {}
         self._refused: set[str] = set()  # answered this round, but not acceptably
@@ -148,10 +146,7 @@ class Server:
         enrol = hello.enrol
         if enrol.agent not in self.ranks:
             return "there is no such agent in this run" + nearest(enrol.agent, self.ranks)
-        key = None if self.keys is None else self.keys.get(enrol.agent, b"")
-        if key is not None and not (key and enrolment_is_authentic(self.settings.run, enrol, hello.signature, key)):
-            return "it is not signed with that agent's key for this run"
-        if wrong := wrong_with(enrol, self.settings):
+        if wrong := self.session.wrong_with(enrol, hello.signature, len(self.ranks)):
             return wrong
         if self.center is not None and self.center.run.limits[enrol.agent] != enrol.s_max:
             return f"s_max = {enrol.s_max!r}, but it joined this run with {self.center.run.limits[enrol.agent]!r}"

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from ...center.enrolment import wrong_with
 from ...errors import ReportRefused, RunError
-from ...identity import enrolment_is_authentic
+from ...hosting import Session
 from ...messages import Enrol
-from ...settings import Settings
 from .records import INCENTIVE, MESSAGE_TYPES, read_enrol
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
@@ -32,8 +30,9 @@ Make = Callable[[int], Message]  # the message of this round for a node
 class Nodes:
     """The nodes of one run. Enrolment closes when the first round begins: nodes may change after that, agents not."""
 
-    def __init__(self, grid: Grid, settings: Settings, keys: Mapping[str, bytes] | None = None) -> None:
-        self.grid, self.settings, self.run, self.keys = grid, settings, settings.run, keys
+    def __init__(self, grid: Grid, session: Session) -> None:
+        self.grid, self.session, self.run = grid, session, session.settings.run
+        self._wanted = 0
         self.enrolled: dict[str, Enrol] = {}
         self.by_agent: dict[str, int] = {}
         self._closed = False
@@ -47,6 +46,7 @@ class Nodes:
     def enrol(self, wanted: int, timeout: float) -> list[Enrol]:
         """Ask every node who it is until `wanted` agents have enrolled and no asked node is still silent."""
         end, pause = time.monotonic() + timeout, FIRST_POLL
+        self._wanted = wanted
         while len(self.enrolled) < wanted or self._greetings:
             self._greet()
             self._hear()
@@ -152,13 +152,8 @@ class Nodes:
 
     def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
         name = enrol.agent
-        if wrong := wrong_with(enrol, self.settings):
-            raise ReportRefused(wrong)
-        key = None if self.keys is None else self.keys.get(name)
-        if self.keys is not None and (key is None or not enrolment_is_authentic(self.run, enrol, signature, key)):
-            raise ReportRefused(
-                f"Node {node} enrols as agent {name!r} without that agent's key: give the node its key-file."
-            )
+        if wrong := self.session.wrong_with(enrol, signature, max(self._wanted, len(self.enrolled))):
+            raise ReportRefused(f"Node {node}: {wrong}")
         if name not in self.enrolled:
             if self._closed:
                 raise ReportRefused(
@@ -166,7 +161,7 @@ class Nodes:
                     f"{', '.join(sorted(self.enrolled))}: it may take part in the next run."
                 )
             self.enrolled[name], self.by_agent[name] = enrol, node
-        elif key is not None:
+        elif self.session.keys is not None:
             self._move(name, node)
         else:
             self._claims[name] = node

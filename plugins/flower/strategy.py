@@ -252,7 +252,7 @@ class IncentiveStrategy(FedAvg):
     # The start
 
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord, session: Session) -> None:
-        self._nodes = Nodes(grid, self.settings, session.keys)
+        self._nodes = Nodes(grid, session)
         enrolled = self.nodes.enrol(self.host.agents, self.host.join_timeout)
         log.info("%d agents enrolled: %s", len(enrolled), ", ".join(enrol.agent for enrol in enrolled))
         self._center = session.center(enrolled, to_arrays(initial_arrays), tuple(self.buffers))

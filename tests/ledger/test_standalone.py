@@ -34,7 +34,8 @@ BY_HAND = [
 
 
 def body(vector: dict) -> dict:
-    return {"run": "r", "kind": "settlement", "claims": [], "version": 1, **vector}
+    kind = "truthful" if vector["rule"] == "truthful/1" else "settlement"
+    return {"run": "r", "kind": kind, "claims": [], "version": 1, **vector}
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[str(k) for k in range(len(VECTORS))])

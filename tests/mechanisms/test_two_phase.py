@@ -142,12 +142,12 @@ def test_the_ledger_has_one_commitment_and_a_tranche_each_round_and_recomputes(t
     with ledger.open(tmp_path / "l.db") as book:
         run = played(random_data_value(1, 4), "2p-upbred", book=book, beta="7", gamma=9.0, rounds=ROUNDS)
         records = list(book.entries("test"))
-        assert [record.kind for record in records] == ["commitment", *["tranche"] * ROUNDS]
-        assert records[0].inputs["s"] == run.center.run.s_max
+        assert [record.kind for record in records] == ["terms", "commitment", *["tranche"] * ROUNDS]
+        assert records[1].inputs["s"] == run.center.run.s_max
         assert book.balances("test") == {k: v for k, v in run.outcome.payments.items()}
         assert run.outcome.head == book.head().hash == records[-1].hash
         heads = [result.head for result in run.history if result.phase == "train"]
-        assert heads == [record.hash for record in records[1:]]
+        assert heads == [record.hash for record in records[2:]]
         assert not verify(book, recompute=True).findings
 
 
@@ -155,7 +155,7 @@ def test_a_beta_too_small_names_who_is_short_and_is_not_settled(tmp_path) -> Non
     game = reluctant()
     with ledger.open(tmp_path / "l.db") as book:
         run = played(game, "2p-upbred", book=book, beta="0.25", gamma=20.0, tol=1e-5)
-        assert [record.kind for record in book.entries()] == ["commitment"]
+        assert [record.kind for record in book.entries()] == ["terms", "commitment"]
         advice = run.center.conclude(game).advice
     assert run.outcome.status == "rested"
     assert run.outcome.short == ("b", "c")
@@ -187,7 +187,7 @@ def test_an_agent_that_never_moves_is_named() -> None:
 def test_nothing_to_negotiate_when_everyone_starts_at_s_max(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         run = played(repaired_example(s0=(5.0, 5.0)), "2p-upbred", book=book, beta="0.5", rounds=2)
-        assert [record.kind for record in book.entries()] == ["commitment", "tranche", "tranche"]
+        assert [record.kind for record in book.entries()] == ["terms", "commitment", "tranche", "tranche"]
     assert run.outcome.contributed == 0 and run.outcome.rounds == 2
 
 

@@ -133,7 +133,7 @@ def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, folder: Pat
     assert text.count("Refused a message from ipv4:127.0.0.1") == 3 and "(says it is rank 3)" in text
     assert text.count("which enrols as 'practice': it is not signed") == 3  # another key, another run, no ASCII
     for words in (
-        "which enrols as 'practice': it is not signed with that agent's key",
+        "which enrols as 'practice': Agent 'practice' does not enrol with its own key",
         "in the name of agent 'hospital' is not signed with its key",
         "Agent 'practice' reports s = 1000000000.0",
         "Agent 'practice' reports s = nan",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from pathlib import Path
@@ -17,12 +18,14 @@ from table import agents_of, opened, play
 
 from fedincentive import game, ledger, mechanisms
 from fedincentive.errors import RunError
+from fedincentive.hosting import Session
 from fedincentive.messages import Broadcast, Enrol, Report
 from fedincentive.settings import Settings
 
 GAME = game.repaired_example()
 HOST = FedmlSettings(heartbeat=0.2, round_timeout=300.0, server_timeout=60.0, join_timeout=300.0)
 SETTINGS = Settings.read({"mechanism": "upbred", "rounds": 4, "run": "loops", "gamma": 0.1})
+SESSION = Session(SETTINGS, HOST, logging.getLogger("test"))
 
 
 class Inside:
@@ -63,7 +66,7 @@ def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-u
         ranks,
         HOST,
         lambda e: center(folder, e),
-        settings=SETTINGS,
+        session=SESSION,
         progress=lambda _, result: seen.append(result),
     )
     clients = [
@@ -136,7 +139,7 @@ def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> N
         {"a": 1},
         HOST,
         lambda e: center(tmp_path, e),
-        settings=SETTINGS,
+        session=SESSION,
         progress=lambda *_: None,
     )
     hello = wire.Hello(Enrol("a", s_max, 0.0))
@@ -151,7 +154,7 @@ def test_no_message_ends_the_server(tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever taking one message raises is logged with its sender; only an error of the run itself ends it."""
     inbox: queue.Queue[Any] = queue.Queue()
     server = Server(
-        Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), settings=SETTINGS, progress=print
+        Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), session=SESSION, progress=print
     )
     hello = wire.encode(wire.Hello(Enrol("a", 1.0, 0.5)))
     monkeypatch.setattr(server, "_hello", lambda *_: 1 // 0)

@@ -167,7 +167,9 @@ class TestEnrolment:
         with ledger.open(tmp_path / "l.db") as book:
             enrolled = [Enrol("a", 5.0, 5.0, "sha256:12ab"), Enrol("b", 5.0, 5.0)]
             opened(settings, "2p-upbred", enrolled, W, book)
-            assert next(book.entries()).inputs["data"] == {"a": "sha256:12ab"}
+            agreed, committed = (record.inputs for record in book.entries())
+            assert committed["data"] == {"a": "sha256:12ab"}
+            assert agreed["terms"]["agents"]["a"]["data"] == "sha256:12ab"
 
     def test_a_cost_above_beta_is_named_before_the_first_round(self, caplog) -> None:
         with caplog.at_level(logging.WARNING, "fedincentive"):

@@ -118,7 +118,7 @@ def test_a_finished_run_is_only_read(tmp_path) -> None:
         again, agents = open_run(tmp_path / "state", book)
         assert again.done and again.outcome.to_json() == outcome.to_json()
         assert play(again, agents).digest == outcome.digest
-        assert book.head().count == 4
+        assert book.head().count == 5
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
         answer(center, agents)
         assert center.close().phase == "contribute"
     assert (tmp_path / "model-0.safetensors").stat().st_mtime_ns == written
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-0.safetensors", "state.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "model-0.safetensors", "state.json"]
 
 
 def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
@@ -226,9 +226,9 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
         center.close()
 
     with ledger.open(tmp_path / "l.db") as book:
-        assert [record.kind for record in book.entries()] == ["commitment"]
+        assert [record.kind for record in book.entries()] == ["terms", "commitment"]
         center, agents = open_run(tmp_path / "state", book, gamma=20.0)
-        assert [record.kind for record in book.entries()] == ["commitment", "tranche"]
+        assert [record.kind for record in book.entries()] == ["terms", "commitment", "tranche"]
         tranche = list(book.entries())[-1]
         assert tranche.inputs["delivered"] == {"agent-1": 5_000_000, "agent-2": 5_000_000}
         assert center.run.trained == 1 and center.head == tranche.hash
@@ -236,7 +236,7 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
             agent.strategy = FreeRider()
         outcome = play(center, agents)
         assert outcome.delivered == {"agent-1": pytest.approx(5 / 3), "agent-2": pytest.approx(5 / 3)}
-        assert book.head().count == 4
+        assert book.head().count == 5
 
 
 def test_reading_a_finished_run_again_keeps_its_certificate(tmp_path) -> None:

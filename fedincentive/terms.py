@@ -1,0 +1,86 @@
+"""The terms of a run: who takes part, with how much, at which price. They are the run's first entry in the ledger.
+
+    {"mechanism", "rounds", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
+     "oracles": [...], "owed": ..., "center": key, "agents": {name: {"s_max", "s0", "data", "key"}}}
+
+All is text and whole numbers. With keys every agent signs the terms' digest before the first round, and every report
+after it names that digest; `verify --recompute` holds every entry of the run to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+from .entry import LIMIT, canonical
+
+KIND, RULE = "terms", "terms/1"
+Texts = dict[str, Any]
+
+
+def digest(terms: Mapping[str, Any]) -> str:
+    """What agents sign, and reports name."""
+    return sha256(b"fedincentive/terms/1\n" + canonical(terms).encode("ascii")).hexdigest()
+
+
+def texts(value: Any) -> Any:
+    """A value as a ledger holds it: exact numbers and floats by their shortest texts, what is not there left out.
+
+    >>> texts({"beta": Fraction(1, 2), "eta": 0.1, "fine": None, "moves": False})
+    {'beta': '1/2', 'eta': '0.1', 'moves': 'no'}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): texts(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [texts(item) for item in value]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return int(value) if abs(value) <= LIMIT else str(value)
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run's entries are held to. A run of an older release has no terms, only what its commitment says."""
+
+    rounds: int | None  # T
+    scale: int
+    s_max: Mapping[str, int]
+    s0: Mapping[str, int]
+    payments: Mapping[str, Mapping[str, Any]]
+    oracles: tuple[str, ...] = ()
+    beta: str | None = None  # of a commitment without terms
+    keys: Mapping[str, str] | None = None  # the agents' public keys, in a signed run
+    center: str | None = None
+    digest: str = ""
+
+    @property
+    def bound(self) -> bool:
+        """Whether there are terms, and not only a commitment."""
+        return bool(self.digest)
+
+    @classmethod
+    def read(cls, terms: Mapping[str, Any]) -> Terms:
+        """The terms in an entry's inputs."""
+        agents = terms["agents"]
+        keys = {name: given["key"] for name, given in agents.items() if "key" in given}
+        return cls(
+            terms["rounds"],
+            terms["scale"],
+            {name: given["s_max"] for name, given in agents.items()},
+            {name: given["s0"] for name, given in agents.items()},
+            terms["payments"],
+            tuple(terms["oracles"]),
+            keys=keys or None,
+            center=terms.get("center"),
+            digest=digest(terms),
+        )
+
+    @classmethod
+    def of_commitment(cls, inputs: Mapping[str, Any]) -> Terms:
+        """What a run without terms committed to."""
+        return cls(None, inputs["scale"], inputs.get("s_max", {}), inputs["s"], {}, beta=inputs.get("beta"))
