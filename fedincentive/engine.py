@@ -13,11 +13,11 @@ from . import mechanisms
 from .adversary import Misreport
 from .agent import Agent, ClosedFormSite, GameOracle, Strategy, read_keys
 from .center import Center, Outcome
-from .center.state import AGENTS, read_json, write_json
 from .checks import nearest
 from .errors import ReportRefused, SettingError
 from .game import Game, load
 from .ledger import Ledger
+from .manifest import RUNS
 from .messages import Broadcast, Report, RoundResult, Update
 from .payments import Oracles
 from .settings import Settings
@@ -64,9 +64,10 @@ def play(
                 "Nothing to resume: say where the run's state is with --state (state=), or name its --ledger (ledger=)."
             )
         center, agents = table(game, settings, strategies=strategies, lies=lies, ledger=book, state=path)
-        run(center, agents, progress=progress)
-        honest = {} if strategies or lies else {"basis": "exact"}
-        return center.conclude(game, **honest)
+        with center:
+            run(center, agents, progress=progress)
+            honest = {} if strategies or lies else {"basis": "exact"}
+            return center.conclude(game, **honest)
 
 
 def table(
@@ -118,12 +119,13 @@ def run(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundRes
     unknown = [name for name in center.run.agents if name not in by_name]
     if unknown:
         raise SettingError(f"Agent {unknown[0]!r} is enrolled but is not among the agents that play.")
-    _recall(center, by_name)
+    for name, memory in center.remembered.items():
+        if name in by_name:
+            by_name[name].restore(memory)
+    center.memory = lambda: {name: agent.state() for name, agent in by_name.items()}
     while not center.done:
         for report in answers(center.broadcast(), [by_name[name] for name in center.missing]):
             _carry(center, report)
-        if center.path is not None:
-            write_json(center.path / AGENTS, {name: agent.state() for name, agent in by_name.items()})
         result = center.close()
         if progress is not None:
             progress(result)
@@ -149,20 +151,13 @@ def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> Iterator[Report]:
 
 
 def _state_path(ledger: Ledger | str | Path | None, given: str | Path | None, run: str) -> Path | None:
-    """A run that writes money keeps its state beside the ledger unless told otherwise."""
+    """A run that writes money keeps its state beside the ledger, or where hosts do for a database, unless told
+    otherwise."""
     if given is not None:
         return Path(given)
-    if ledger is None or isinstance(ledger, Ledger) or "://" in str(ledger):
+    if ledger is None or isinstance(ledger, Ledger):
         return None
-    return Path(f"{ledger}.runs") / run
-
-
-def _recall(center: Center, by_name: Mapping[str, Agent]) -> None:
-    """What the agents of a resumed run remembered."""
-    saved = read_json(center.path / AGENTS) if center.path is not None else None
-    for name, memory in (saved or {}).items():
-        if name in by_name:
-            by_name[name].restore(memory)
+    return Path(RUNS) / run / "state" if "://" in str(ledger) else Path(f"{ledger}.runs") / run
 
 
 def _carry(center: Center, report: Report) -> None:

@@ -22,10 +22,11 @@ def unique(folder: Path) -> Path:
     return folder / PARTIAL.replace("*", secrets.token_hex(8))
 
 
-def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = True) -> None:
+def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = True, private: bool = False) -> None:
     """Write a file so that after a crash either the old or the new one is there, whole.
 
-    It keeps who may read it. A link stays and what it leads to is replaced; a pipe or a device is written to.
+    It keeps who may read it; a new one that is `private` is for its owner only. A link stays and what it leads to is
+    replaced; a pipe or a device is written to.
     """
     if path.exists() and (not path.is_file() or path.parent in STREAMS):
         with open(path, "wb") as file:
@@ -34,7 +35,7 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
     target = Path(os.path.realpath(path))
     partial = unique(target.parent)
     try:
-        with open(partial, "xb") as file:
+        with open(partial, "xb", opener=private_opener if private else None) as file:
             if target.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             write(file)
@@ -49,6 +50,11 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
         raise
     if durable:
         sync_directory(target.parent)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open`: a file that only its owner may read, whatever the umask."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_directory(path: Path) -> None:

@@ -22,7 +22,7 @@ from .errors import SettingError
 from .game import Game
 from .identity import enrolment_is_authentic, read_keys
 from .ledger import Ledger
-from .manifest import DEFAULT
+from .manifest import DEFAULT, RUNS
 from .mechanisms import Mechanism
 from .messages import Enrol, RoundResult, Update
 from .payments import Oracles
@@ -49,7 +49,7 @@ class HostSettings:
     )
     start: float = setting(checks.real(0.0, 1.0), 0.5, help="The part of its points each agent contributes at first.")
     output: str = setting(
-        checks.text, "fedincentive-runs", help="Directory of the runs' ledgers and states, one folder for each run."
+        checks.text, RUNS, help="Directory of the runs' ledgers and states, one folder for each run."
     )
     join_timeout: float = setting(
         checks.real(above=0.0), 300.0, help="Seconds the server waits for the agents to enrol before the first round."
@@ -119,6 +119,7 @@ class Session:
     ) -> None:
         self.settings, self.host, self.log, self.game, self.oracles = settings, host, log, game, oracles
         self._mechanism, self._ledger = mechanism, ledger
+        self._center: Center | None = None
 
     @property
     def directory(self) -> Path:
@@ -181,7 +182,7 @@ class Session:
 
     def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""
-        return Center.open(
+        self._center = Center.open(
             self.settings,
             self.mechanism,
             enrolled,
@@ -192,12 +193,13 @@ class Session:
             buffers=buffers,
             oracles=self.oracles,
         )
+        return self._center
 
     def saved(self, buffers: Sequence[str] | frozenset[str] = ()) -> Center | None:
         """The center of a run to resume, before anyone has enrolled again; None for a new run."""
         if not self.resumes:
             return None
-        return Center.restore(
+        self._center = Center.restore(
             self.state_path,
             self.settings,
             self.mechanism,
@@ -206,6 +208,7 @@ class Session:
             buffers=buffers,
             oracles=self.oracles,
         )
+        return self._center
 
     def note(self, result: RoundResult, **more: float | None) -> None:
         """One line of the log per round; `more` are a host's own numbers."""
@@ -232,6 +235,8 @@ class Session:
         return ended
 
     def close(self) -> None:
-        """Close the ledger where this session opened it."""
+        """Let others play the run on, and close the ledger where this session opened it."""
+        if self._center is not None:
+            self._center.release()
         if "ledger" in self.__dict__ and not isinstance(self._ledger, Ledger):
             self.ledger.close()

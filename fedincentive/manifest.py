@@ -1,16 +1,19 @@
 """The run's manifest: what an auditor needs beside the ledger, written by the center and read by reports.
 
-It holds settings, versions and agents, the ledger heads the run saw, and at the end the outcome and the certificate:
-what the chain of hashes does not cover, and the checkpoints that leave the database.
+It holds settings, versions and agents, and at the end the outcome and the certificate: what the chain of hashes does
+not cover. The ledger heads the run saw leave the database in a file of their own, which grows by a line for each entry;
+at the end the manifest has them too.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +22,99 @@ import numpy as np
 from . import __version__
 from .entry import Entry
 from .errors import FedIncentiveError, RunError
-from .files import replace
+from .files import reason, replace, sync_directory
 from .game import Certificate
 from .ledger import Checkpoint, Receipt
 from .payments import quantise
 from .run import Run
 
 FILE = "manifest.json"
+CHECKPOINTS = "checkpoints.jsonl"
+RUNS = "fedincentive-runs"  # where runs are kept unless they are told otherwise
 DEFAULT = "ledger.sqlite"  # as hosts name the ledger that state/ belongs to
 PRIVATE = ("audit_seed", "keys", "ledger", "state")  # secrets, and addresses, which may hold a password
 ENDING = ("status", "advice", "contributed", "trained", "counts", "digest")
 Points = dict[str, Fraction]
 
 
-class Manifest:
-    """Plain values, kept in the state and written out whenever the ledger grows."""
+class Heads:
+    """The ledger as the run saw it after each entry: a file that only grows, in `folder` where there is one.
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values = values
+    The state names the part that is certain (`seen`); lines after it are made again with the entries they are of.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / CHECKPOINTS
+        self.last: Checkpoint | None = None
+        self._size, self._digest = 0, sha256()
 
     @classmethod
-    def begin(cls, run: Run, mechanism: str) -> Manifest:
+    def restore(cls, folder: Path, seen: Mapping[str, Any]) -> Heads:
+        self = cls(folder)
+        if seen["size"]:
+            self._size, self.last = seen["size"], Checkpoint(*seen["last"])
+            self._digest = sha256(self._read(seen["sha256"]))
+        return self
+
+    def seen(self) -> dict[str, Any]:
+        last = None if self.last is None else [self.last.count, self.last.hash]
+        return {"size": self._size, "sha256": self._digest.hexdigest(), "last": last}
+
+    def add(self, entries: Sequence[Entry], receipts: Sequence[Receipt]) -> None:
+        """One line per entry, on the disk when this returns."""
+        if not entries:
+            return
+        lines = [
+            {"round": entry.round, "kind": entry.kind, "count": receipt.seq, "hash": receipt.hash}
+            for entry, receipt in zip(entries, receipts, strict=True)
+        ]
+        text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
+        if self.path is not None:
+            self._write(self.path, text)
+            self._size += len(text)
+            self._digest.update(text)
+        self.last = Checkpoint(receipts[-1].seq, receipts[-1].hash)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._read(self._digest.hexdigest()).splitlines()] if self._size else []
+
+    def _write(self, path: Path, text: bytes) -> None:
+        try:
+            with open(path, "r+b" if self._size else "wb") as file:
+                file.truncate(self._size)
+                file.seek(self._size)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if not self._size:
+                sync_directory(path.parent)
+        except OSError as error:
+            raise RunError(
+                f"{path} cannot be written: {reason(error)}. Remove the cause and close the round again, or resume."
+            ) from error
+
+    def _read(self, digest: str) -> bytes:
+        """The part that is certain."""
+        assert self.path is not None
+        try:
+            text = self.path.read_bytes()[: self._size]
+            if sha256(text).hexdigest() != digest:
+                raise OSError(None, "it is not what the run wrote")
+        except OSError as error:
+            raise RunError(
+                f"{self.path} is missing or damaged ({reason(error)}): restore it from a backup or start a new run."
+            ) from error
+        return text
+
+
+class Manifest:
+    """Plain values that do not change, and the heads that were seen; written when a run begins and when it ends."""
+
+    def __init__(self, values: dict[str, Any], heads: Heads) -> None:
+        self.values, self.heads = values, heads
+
+    @classmethod
+    def begin(cls, run: Run, mechanism: str, folder: Path | None) -> Manifest:
         settings = {key: value for key, value in run.settings.plain().items() if key not in PRIVATE}
         versions = {"fedincentive": __version__, "python": platform.python_version(), "numpy": np.__version__}
         agents = {name: {"s_max": run.limits[name], "s0": s0} for name, s0 in run.points(run.s0).items()}
@@ -51,8 +126,8 @@ class Manifest:
                 "settings": settings,
                 "versions": versions,
                 "agents": agents,
-                "checkpoints": [],
-            }
+            },
+            Heads(folder),
         )
 
     @property
@@ -62,19 +137,13 @@ class Manifest:
     @property
     def seen(self) -> Checkpoint | None:
         """The ledger as this run saw it last: count and hash, as `ledger verify --checkpoint` takes them."""
-        checkpoints = self.values["checkpoints"]
-        return Checkpoint(checkpoints[-1]["count"], checkpoints[-1]["hash"]) if checkpoints else None
-
-    def checkpoint(self, entry: Entry, receipt: Receipt) -> None:
-        """One line per entry; an entry appended again after a crash has its line already or gets it now."""
-        line = {"round": entry.round, "kind": entry.kind, "count": receipt.seq, "hash": receipt.hash}
-        if line not in self.values["checkpoints"][-2:]:
-            self.values["checkpoints"].append(line)
+        return self.heads.last
 
     def write(self, directory: Path, outcome: Mapping[str, Any] | None, certificate: Certificate | None) -> None:
-        """For reading only: the state has all of it, so it is whole after a crash but need not be the newest."""
+        """For reading only: the state has all of it. The heads of a run that goes on are in the file it names."""
         certified = None if certificate is None else certificate.to_json()
-        values = {**self.values, "outcome": outcome, "certificate": certified}
+        heads = CHECKPOINTS if outcome is None else self.heads.lines()
+        values = {**self.values, "checkpoints": heads, "outcome": outcome, "certificate": certified}
         text = json.dumps(values, sort_keys=True, indent=1).encode()
         replace(directory / FILE, lambda file: file.write(text), durable=False)
 
@@ -97,7 +166,8 @@ class SavedRun:
     @classmethod
     def read(cls, path: Path) -> SavedRun:
         try:
-            return cls._of(json.loads(path.read_text("utf-8")))
+            values = json.loads(path.read_text("utf-8"))
+            return cls._of({**values, "checkpoints": _heads(values["checkpoints"], path.parent)})
         except (OSError, ValueError, KeyError, TypeError, AttributeError, FedIncentiveError) as error:
             raise RunError(
                 f"{path} is not the manifest of a run ({type(error).__name__}: {error}). Restore it, or move it away "
@@ -123,6 +193,14 @@ class SavedRun:
             outcome={key: outcome[key] for key in ENDING} if outcome else {},
             certificate=Certificate.from_json(values["certificate"]) if values.get("certificate") else None,
         )
+
+
+def _heads(given: Any, folder: Path) -> list[dict[str, Any]]:
+    """Of a run that goes on, or was stopped, they are in their own file, whose last line may not be whole."""
+    if given != CHECKPOINTS:
+        return given  # type: ignore[no-any-return]
+    text = (folder / CHECKPOINTS).read_bytes() if (folder / CHECKPOINTS).exists() else b""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def certified(directory: Path) -> bool:

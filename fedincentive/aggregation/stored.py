@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,11 @@ class StoredUpdate(Mapping[str, Any]):
     @property
     def closed(self) -> bool:
         return self._file < 0
+
+    def digest(self) -> str:
+        """Of the header. With checksums in it, it stands for the values too: each chunk is checked when it is read."""
+        length = struct.unpack("<Q", os.pread(self._file, 8, 0))[0]
+        return sha256(os.pread(self._file, length, 8)).hexdigest()
 
     def close(self) -> None:
         for file in (self._file, self._direct):

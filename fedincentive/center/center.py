@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Evidence, Game, beta_dom, beta_ne, certify
 from ..identity import digest
 from ..ledger import Entry, Ledger
-from ..manifest import Manifest, certified
+from ..manifest import Heads, Manifest, certified
 from ..mechanisms import Mechanism
 from ..messages import Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
@@ -23,6 +24,7 @@ from ..run import Answer, Run
 from ..settings import Settings
 from . import rounds, state
 from .enrolment import affordable, enrol, freeze, frozen
+from .lock import Lock
 from .metrics import metrics
 from .optimizer import Optimizer
 from .outcome import Outcome, advise, outcome
@@ -38,7 +40,11 @@ class Center:
     `ledger` is an open ledger or None, `state_path` a directory of this run's own or None, `keys` the agents' HMAC
     keys, `buffers` the entries of w that are not parameters (BatchNorm statistics, counters), `oracles` what can be
     checked. `Center.open` continues a saved run where the settings say `resume`. A host that has steps of its own
-    around the aggregation sets `hooks`.
+    around the aggregation sets `hooks`; one whose agents live in its own process sets `memory`, which is saved with
+    each round and is back in `remembered` when the run is resumed.
+
+    A run that keeps its state is played by one center at a time: until it is done, or the host calls `release` or
+    leaves the center's `with` block.
 
     A round is broadcast, submit, close, and in training rounds w <- w + (eta/n) sum_i d_i:
 
@@ -55,6 +61,8 @@ class Center:
     """
 
     hooks: rounds.Hooks | None = None
+    memory: Callable[[], Mapping[str, Any]] | None = None
+    remembered: Mapping[str, Any]
 
     def __init__(
         self,
@@ -82,9 +90,12 @@ class Center:
         rounds.book(run, entries)
         for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
             log.warning("%s", warning)
-        self.manifest = Manifest.begin(run, mechanism.name)
-        self._spill = Spill(mechanism, run.n, w0, self.path)
-        self._commit(run, frozen(w0), Optimizer(settings.server_optimizer, settings.eta), entries)
+        self.manifest = Manifest.begin(run, mechanism.name, self.path)
+        with self._owning():
+            state.refuse_existing(settings.run, self.path, ledger)  # nobody was faster
+            self._spill = Spill(mechanism, run.n, w0, self.path)
+            self._save(run, frozen(w0), Optimizer(settings.server_optimizer, settings.eta), entries)
+            self._settle(manifest=True)
 
     @classmethod
     def restore(
@@ -101,23 +112,8 @@ class Center:
         """The saved run, with what was left to append appended: amounts are never computed a second time."""
         self = cls.__new__(cls)
         self._configure(settings, mechanism, ledger, state_path, keys, buffers, oracles)
-        assert self.path is not None
-        values, arrays = state.load(self.path)
-        state.same_settings(values["settings"], settings, self.path)
-        run = state.run_from_json(values["run"], settings, self.path)
-        mechanism.check(run.n, oracles)
-        self._check_keys(run)
-        self.counts.update(values["counts"])
-        self.manifest = Manifest(values["manifest"])
-        self.run, self.w = run, freeze(arrays["w"])
-        steps = values["optimizer_steps"]
-        self.optimizer = Optimizer(
-            settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
-        )
-        self._spill = Spill(mechanism, run.n, self.w, self.path)
-        self._find_last_entry()
-        self._append([Entry.from_json(text) for text in values["pending"]], restored=True)
-        self._open_round()
+        with self._owning():
+            self._restore()
         return self
 
     @classmethod
@@ -137,6 +133,7 @@ class Center:
         center = cls.restore(state_path, settings, mechanism, ledger, **options)  # type: ignore[arg-type]
         now, then = {e.agent: float(e.s_max) for e in agents}, center.run.limits
         if now != then:
+            center.release()
             who = next(a for a in sorted({*now, *then}) if now.get(a) != then.get(a))
             raise RunError(
                 f"Agent {who!r} enrols with s_max = {now.get(who)}, but run {settings.run!r} began with "
@@ -189,9 +186,15 @@ class Center:
         return True
 
     def close(self) -> RoundResult:
-        """End the round: aggregate, pay, record, and move on; or ask again when too few answered."""
+        """End the round: aggregate, pay, record, and move on; or ask again when too few answered.
+
+        Where the ledger or the disk fails after the round was saved, close it again: the same entries are appended.
+        """
+        if self._unfinished is not None:
+            return self._finish(self._unfinished)
         if self.done:
             raise RunError(f"Run {self.settings.run!r} is over: there is no round to close.")
+        self._check_owned()
         absent = self.missing
         if not self._enough():
             return self._repeat(absent)
@@ -212,12 +215,20 @@ class Center:
         for account, amount in rounds.book(run, begun).items():
             payments[account] = payments.get(account, 0) + amount
         found = metrics(run, self.mechanism, self._reports, absent, payments, d)
-        self._commit(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
-        seen = self.manifest.seen
-        log.info("round %d (%s) closed, %d absent, ledger head %s", closed.round, closed.phase, len(absent), seen)
-        return RoundResult(
-            closed.round, closed.step, closed.phase, run.points(run.s), payments, absent, self.head, found
-        )
+        self._save(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
+        s = run.points(run.s)
+        return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found))
+
+    def release(self) -> None:
+        """Let another process play on; this center closes no further round."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Center:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     @property
     def outcome(self) -> Outcome | None:
@@ -303,6 +314,47 @@ class Center:
         self.keys = None if keys is None else dict(keys)
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
+        self.remembered = {}
+        self._lock: Lock | None = None
+        self._model: state.Model = {}
+        self._pending: list[Entry] = []  # saved, but not yet in the ledger for certain
+        self._unfinished: RoundResult | None = None  # of the round they are of
+
+    @contextmanager
+    def _owning(self) -> Iterator[None]:
+        """Take the state folder, and give it back where the run cannot begin or go on."""
+        if self.path is not None:
+            self._lock = Lock(self.path, self.settings.run)
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+
+    def _check_owned(self) -> None:
+        if self._lock is not None and not self._lock.held:
+            raise RunError(f"Run {self.settings.run!r} was released here: open it again to play on.")
+
+    def _restore(self) -> None:
+        assert self.path is not None
+        values, arrays = state.load(self.path)
+        settings = self.settings
+        state.same_settings(values["settings"], settings, self.path)
+        self.run = state.run_from_json(values["run"], settings, self.path)
+        self.mechanism.check(self.run.n, self.oracles)
+        self._check_keys(self.run)
+        self.counts.update(values["counts"])
+        self.remembered = values["agents"]
+        self.manifest = Manifest(values["manifest"], Heads.restore(self.path, values["heads"]))
+        self.w, self._model = freeze(arrays["w"]), values["model"]
+        steps = values["optimizer_steps"]
+        self.optimizer = Optimizer(
+            settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
+        )
+        self._spill = Spill(self.mechanism, self.run.n, self.w, self.path)
+        self._find_last_entry()
+        self._pending = [Entry.from_json(text) for text in values["pending"]]
+        self._settle(manifest=not (self.done and certified(self.path)))
 
     def _find_last_entry(self) -> None:
         """A resumed run goes on in the ledger it was begun with, or not at all."""
@@ -323,31 +375,49 @@ class Center:
                 f"incentive.keys has no secret for agent {without[0]!r}: with keys every agent needs one."
             )
 
-    def _commit(self, run: Run, w: Update, optimizer: Optimizer, entries: list[Entry]) -> None:
-        """Save the next state with its pending entries, append them, and only then let the next round begin."""
+    def _save(self, run: Run, w: Update, optimizer: Optimizer, entries: list[Entry]) -> None:
+        """Move on to the next state, which is on disk then with the entries that are to be appended."""
         if self.path is not None:
+            model = self._model
+            if not model or w is not self.w:
+                arrays = {"w": w, "first": optimizer.first, "second": optimizer.second, "last": optimizer.last}
+                model = state.save_model(self.path, run.trained, arrays)
             values = {
                 "run": state.run_to_json(run),
                 "settings": state.lasting(self.settings),
                 "counts": dict(self.counts),
+                "agents": self.remembered if self.memory is None else self.memory(),
                 "manifest": self.manifest.values,
+                "heads": self.manifest.heads.seen(),
                 "optimizer_steps": optimizer.steps,
                 "pending": [entry.to_json() for entry in entries],
             }
-            arrays = {"w": w, "first": optimizer.first, "second": optimizer.second, "last": optimizer.last}
-            state.save(self.path, values, f"model-{run.trained}.safetensors", arrays)
+            state.save(self.path, values, model)
+            self._model = model
         self.run, self.w, self.optimizer = run, w, optimizer
-        self._append(entries)
+        self._pending = entries
+
+    def _finish(self, result: RoundResult) -> RoundResult:
+        """The end of a round that is saved; where it fails, closing the round again comes back here."""
+        self._unfinished = result
+        self._settle(manifest=self.done)
+        self._unfinished = None
+        seen, absent = self.manifest.seen, len(result.absent)
+        log.info("round %d (%s) closed, %d absent, ledger head %s", result.round, result.phase, absent, seen)
+        return replace(result, head=self.head)
+
+    def _settle(self, *, manifest: bool) -> None:
+        """Append what is pending, and only then let the next round begin; a run that is done needs no owner."""
+        self._check_owned()
+        if self.ledger is not None:
+            self.manifest.heads.add(self._pending, [self.ledger.append(entry) for entry in self._pending])
+        self._pending = []
+        if self.path is not None and manifest:
+            self._write_manifest(self.outcome)
+        self._open_round()
         if self.done and self.path is not None:
             state.tidy(self.path)
-        self._open_round()
-
-    def _append(self, entries: list[Entry], *, restored: bool = False) -> None:
-        if self.ledger is not None:
-            for entry in entries:
-                self.manifest.checkpoint(entry, self.ledger.append(entry))
-        if self.path is not None and (entries or self.done) and not (restored and self.done and certified(self.path)):
-            self._write_manifest(self.outcome)
+            self.release()
 
     def _open_round(self) -> None:
         run = self.run

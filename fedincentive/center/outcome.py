@@ -82,7 +82,7 @@ def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> O
         treasury=run.balances.get(TREASURY, 0),
         delivered=trained,
         given=trained if run.trained and not mechanism.moves else s,
-        valuations={agent: value / minor for agent, value in run.valuations.items()},
+        valuations={agent: value / minor for agent, value in sorted(run.valuations.items())},
         rounds=run.round,
         contributed=run.contributed,
         trained=run.trained,

@@ -2,10 +2,11 @@
 
     state.json            everything but arrays, entries still to be appended, and which model belongs to it
     model-N.safetensors   w and the optimizer's arrays after N training rounds (not written in scalar rounds)
-    agents.json           what in-process agents must remember
-    manifest.json         for people and auditors (see `fedincentive.manifest`)
+    checkpoints.jsonl     the ledger after each entry, and manifest.json, for auditors (see `fedincentive.manifest`)
+    lock                  who plays the run (see `lock.py`)
 
-The model is on disk before the state that names it; the state is replaced in one step. No pickle anywhere.
+The model is on disk before the state that names it; the state is replaced in one step. Its own digest and those of the
+files it rests on are in it: what is damaged, stale or not there is named, never played on. No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -14,27 +15,33 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import manifest
 from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
-from ..files import PARTIAL, replace
+from ..files import PARTIAL, reason, replace
 from ..ledger import Ledger
 from ..run import Run
 from ..settings import Settings
 
-STATE, AGENTS = "state.json", "agents.json"
+STATE = "state.json"
+FORMAT = 2
+SEAL = "sha256"  # of all else in the file
 SPARE = ".spare"  # the model before, which the next one is written over
 # These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
 FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats", "spill")
 Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second, last) -> name -> array
+Model = Mapping[str, str]  # the name of its file, and its digest
 
 
 def exists(directory: Path) -> bool:
-    return (directory / STATE).exists()
+    """Also where the state itself was lost: the manifest is written after it."""
+    return any((directory / name).exists() for name in (STATE, manifest.FILE))
 
 
 def refuse_existing(run: str, directory: Path | None, ledger: Ledger | None) -> None:
@@ -50,21 +57,24 @@ def refuse_existing(run: str, directory: Path | None, ledger: Ledger | None) -> 
         )
 
 
-def save(directory: Path, values: Mapping[str, Any], model: str, arrays: Arrays) -> None:
-    """Replace the state; the model file is written only when it is not there yet."""
-    directory.mkdir(parents=True, exist_ok=True)
-    new = not (directory / model).exists()
-    if new:
-        flat = {f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()}
-        try:
-            store(directory / model, flat, durable=True, over=directory / SPARE)
-        except AggregationError as error:
-            raise RunError(f"{error} Remove the cause and resume; the last round that closed is safe.") from error
-    write_json(directory / STATE, {**values, "model": model})
-    if new:
-        for old in directory.glob("model-*"):
-            if old.name != model:
-                os.replace(old, directory / SPARE)
+def save_model(directory: Path, trained: int, arrays: Arrays) -> Model:
+    """Write the model of a state that is to be saved next; one that an interrupted save left is replaced."""
+    path = directory / f"model-{trained}.safetensors"
+    flat = {f"{group}:{name}": array for group, named in arrays.items() for name, array in named.items()}
+    try:
+        store(path, flat, durable=True, over=directory / SPARE)
+        with StoredUpdate(path) as file:
+            return {"file": path.name, "digest": file.digest()}
+    except AggregationError as error:
+        raise RunError(f"{error} Remove the cause and resume; the last round that closed is safe.") from error
+
+
+def save(directory: Path, values: Mapping[str, Any], model: Model) -> None:
+    """Replace the state; models of other states are not needed any more."""
+    write_json(directory / STATE, {**values, "model": model, "format": FORMAT})
+    for old in directory.glob("model-*"):
+        if old.name != model["file"]:
+            os.replace(old, directory / SPARE)
 
 
 def tidy(directory: Path) -> None:
@@ -74,23 +84,33 @@ def tidy(directory: Path) -> None:
 
 def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """The saved values and arrays; anything wrong is a RunError that names the file."""
+    if not exists(directory):
+        raise RunError(f"There is no saved run in {directory}: start it without resume.")
     for left in directory.glob(PARTIAL):  # by a process that was killed
         left.unlink(missing_ok=True)
     values = read_json(directory / STATE)
     if values is None:
-        raise RunError(f"There is no saved run in {directory}: start it without resume.")
-    path = directory / values["model"]
+        raise RunError(f"{directory / STATE} is missing: restore it from a backup or start a new run elsewhere.")
+    if values.get("format") != FORMAT:
+        raise _other_version(directory, "format")
+    return values, _load_model(directory, values["model"])
+
+
+def _load_model(directory: Path, model: Model) -> dict[str, dict[str, np.ndarray]]:
+    path = directory / model["file"]
     groups: dict[str, dict[str, np.ndarray]] = {"w": {}, "first": {}, "second": {}, "last": {}}
     try:
         with StoredUpdate(path) as file:
+            if file.digest() != model["digest"]:
+                raise ValueError("it is not the model that was saved with the state")
             for label in file:
                 group, name = label.split(":", 1)
                 groups[group][name] = file[label]
-    except (AggregationError, ValueError, KeyError) as error:
+    except (AggregationError, ValueError, KeyError, OSError) as error:
         raise RunError(
             f"{path} is missing or damaged ({error}): restore it from a backup or start a new run."
         ) from error
-    return values, groups
+    return groups
 
 
 def run_to_json(run: Run) -> dict[str, Any]:
@@ -101,10 +121,7 @@ def run_from_json(values: Mapping[str, Any], settings: Settings, directory: Path
     expected = {f.name for f in fields(Run)} - {"settings"}
     if set(values) != expected:
         odd = sorted(set(values) ^ expected)[0]
-        raise RunError(
-            f"The run in {directory} was saved by another version of fedincentive ({odd!r} differs): resume it with "
-            "that version, or start a new run."
-        )
+        raise _other_version(directory, odd)
     tuples = {name: tuple(values[name]) for name in ("agents", "asked", "short")}
     return Run(settings, **{**values, **tuples})
 
@@ -124,16 +141,35 @@ def same_settings(saved: Mapping[str, Any], settings: Settings, directory: Path)
             )
 
 
-def write_json(path: Path, values: Any) -> None:
-    text = json.dumps(values, sort_keys=True).encode()
-    replace(path, lambda file: file.write(text))
+def _other_version(directory: Path, odd: str) -> RunError:
+    return RunError(
+        f"The run in {directory} was saved by another version of fedincentive ({odd!r} differs): resume it with that "
+        "version, or start a new run."
+    )
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Replace the file, which its owner alone may read: a state holds the audit seed."""
+    text = json.dumps({**values, SEAL: _seal(values)}, sort_keys=True).encode()
+    try:
+        replace(path, lambda file: file.write(text), private=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {reason(error)}. Remove the cause and resume.") from error
 
 
 def read_json(path: Path) -> Any:
-    """The file's value, or None where it is not there."""
+    """The values that were written, or None where no file is."""
     try:
-        return json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes())
+        sealed = values.pop(SEAL, None)
+        if sealed != _seal(values):
+            raise ValueError("its checksum is wrong" if sealed else "it has no checksum: cut, or of another version")
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
+    return values
+
+
+def _seal(values: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

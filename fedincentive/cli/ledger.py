@@ -158,6 +158,9 @@ def _checkpoints(text: str) -> list[Checkpoint]:
         except LedgerError as error:
             raise click.UsageError(f"{error} A file of that name is not there either.") from error
     found = Checkpoint.find(Path(text).read_text("utf-8", errors="replace"))
+    if not found and Path(text).name == "manifest.json":  # of a run that goes on: they are beside it
+        growing = Path(text).with_name("checkpoints.jsonl")
+        found = Checkpoint.find(growing.read_text("utf-8", errors="replace")) if growing.is_file() else []
     if not found:
         raise click.UsageError(f"There is no checkpoint in {text}.")
     return found

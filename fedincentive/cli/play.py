@@ -32,7 +32,12 @@ def pairs(context: click.Context, option: click.Parameter, values: Sequence[str]
 @click.option("--strategy", callback=pairs, multiple=True, metavar="AGENT=NAME", help="An agent's strategy.")
 @click.option("--lies", callback=pairs, multiple=True, metavar="AGENT=NAME", help="An agent's misreport or attack.")
 @click.option("--ledger", "target", metavar="PATH", help="Write payments to this ledger (a path or postgresql://).")
-@click.option("--state", type=click.Path(path_type=Path), help="Keep the run's state in this directory.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Keep the run's state in this directory. With --ledger it is kept in LEDGER.runs/RUN, or for postgresql:// in "
+    "fedincentive-runs/RUN/state, unless given.",
+)
 @click.option("--resume", is_flag=True, help="Continue the run that --state (or --ledger) holds.")
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Draw PNG and SVG here.")
 @click.option("--json", "as_json", is_flag=True, help="Print outcome and certificate as JSON.")

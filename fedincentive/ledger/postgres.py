@@ -26,6 +26,7 @@ except ImportError as error:
 
 LOCK = 0x46444C47  # one writer at a time: the advisory lock's key, "FDLG" as in the SQLite file's header
 CONNECT_SECONDS = 10
+BUSY_SECONDS = 60  # as long as SQLite waits for another writer
 COLUMNS = "seq, run, round, kind, corrects, body, hash"
 
 
@@ -66,7 +67,7 @@ class PostgresLedger(Ledger):
 
     def _create(self, minor: int | None) -> None:
         with self._db.transaction():
-            self._db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            self._wait_for_others()
             if self._value("SELECT to_regnamespace('fedincentive')") is not None:
                 return
             units = power_of_ten(minor)
@@ -96,7 +97,7 @@ class PostgresLedger(Ledger):
     def append(self, entry: Entry) -> Receipt:
         with self._lock, self._appending(), self._db.transaction():
             self._db.execute("SET LOCAL synchronous_commit = on")
-            self._db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            self._wait_for_others()
             taken = self._row(
                 "run = %s AND round = %s AND kind = %s AND corrects = %s",
                 (entry.run, entry.round, entry.kind, entry.corrects),
@@ -118,6 +119,17 @@ class PostgresLedger(Ledger):
                 (seq, entry.run, entry.round, entry.kind, entry.corrects, entry.body, digest),
             )
         return Receipt(seq, digest, created=True)
+
+    def _wait_for_others(self) -> None:
+        """Be the only writer until the transaction ends."""
+        self._db.execute(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
+        try:
+            self._db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        except psycopg.errors.LockNotAvailable as error:
+            raise LedgerError(
+                f"{self.address}: another writer held the ledger for {BUSY_SECONDS} s; nothing was written. End that "
+                "one, or append again later."
+            ) from error
 
     @contextmanager
     def _appending(self) -> Iterator[None]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
 from ...agent import Agent
+from ...center.state import read_json, write_json
 from ...errors import RunError
-from ...files import replace
 from ...identity import sign_enrolment
 from ...messages import Broadcast
 from . import wire
@@ -28,7 +27,7 @@ class Client:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
         self._latest, self._answer = (-1, False), b""
         if resume and memory.exists():
-            agent.restore(json.loads(memory.read_text()))
+            agent.restore(read_json(memory))
 
     def run(self) -> None:
         self._hello()
@@ -81,5 +80,4 @@ class Client:
 
     def _remember(self) -> None:
         self.memory.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.agent.state()).encode()
-        replace(self.memory, lambda file: file.write(text))
+        write_json(self.memory, self.agent.state())

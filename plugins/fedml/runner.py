@@ -39,10 +39,13 @@ class Runner:
         self.outcome: Outcome | None = None
 
     def run(self) -> None:
-        if self.args.training_type == "simulation" and self.args.backend == "sp":
-            self._single_process()
-        else:
-            self._distributed()
+        try:
+            if self.args.training_type == "simulation" and self.args.backend == "sp":
+                self._single_process()
+            else:
+                self._distributed()
+        finally:
+            self.host.session.close()
 
     def _single_process(self) -> None:
         host = self.host
@@ -130,7 +133,6 @@ class Runner:
 
     def _end(self, center: Center) -> None:
         self.outcome = self.host.session.conclude(center)
-        self.host.session.close()
 
 
 def show_in_fedml_log() -> None:

@@ -16,7 +16,7 @@ from table import answer, play, play_until, set_table
 
 from fedincentive import ledger
 from fedincentive.center import Center
-from fedincentive.errors import LedgerConflict, LedgerError
+from fedincentive.errors import LedgerConflict, LedgerError, RunError
 from fedincentive.game import random_data_value
 from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_beancount, to_jsonl
@@ -103,30 +103,33 @@ def test_a_crash_between_saving_the_state_and_appending(tmp_path, whole):
     book.close()
     with pytest.raises(LedgerError, match="is closed"):
         center.close()
+    center.release()
     (pending,) = json.loads((state / "state.json").read_text())["pending"]
     with ledger.open(path) as book:
         assert book.head().count == count
-        seat(book, state, "2p-upbred")
+        seat(book, state, "2p-upbred")[0].release()
         assert book.head().count == count + 1
         assert list(book.entries())[-1].body == pending
         assert finish(book, state) == whole
 
 
 def test_a_crash_between_appending_and_broadcasting(tmp_path, whole):
-    """The entry is in the ledger, but the manifest that comes next cannot be written: nothing is appended twice."""
+    """The entry is in the ledger, but the checkpoint that comes next cannot: nothing is appended twice."""
     path, state = tmp_path / "a.db", tmp_path / "state"
     with ledger.open(path) as book:
         center, agents = seat(book, state, "2p-upbred")
         play_until(center, agents, "train")
         answer(center, agents)
         count = book.head().count
-        (state / "manifest.json").unlink()
-        (state / "manifest.json").mkdir()
-        with pytest.raises(OSError):
+        (state / "checkpoints.jsonl").rename(state / "away")
+        (state / "checkpoints.jsonl").mkdir()
+        with pytest.raises(RunError, match="checkpoints.jsonl cannot be written: Is a directory. Remove the cause"):
             center.close()
+        center.release()
         assert book.head().count == count + 1
-        (state / "manifest.json").rmdir()
-        seat(book, state, "2p-upbred")
+        (state / "checkpoints.jsonl").rmdir()
+        (state / "away").rename(state / "checkpoints.jsonl")
+        seat(book, state, "2p-upbred")[0].release()
         assert book.head().count == count + 1
         assert finish(book, state) == whole
 
@@ -140,6 +143,7 @@ def test_an_older_state_with_other_answers_is_a_conflict_not_a_second_payment(tm
         backup = {file.name: file.read_bytes() for file in state.iterdir()}
         answer(center, agents)
         center.close()
+        center.release()
         head = book.head()
         for file in state.iterdir():
             file.unlink()

@@ -94,6 +94,11 @@ def open_run(path, book=None, game=None, mechanism="2p-upbred", **values):
     return set_table(game or repaired_example(), mechanism, book=book, folder=path, oracles=BLIND, **terms)
 
 
+def begin_run(*places, **values) -> None:
+    """And stop at once."""
+    open_run(*places, **values)[0].release()
+
+
 def test_an_existing_run_needs_resume(tmp_path) -> None:
     open_run(tmp_path)
     with pytest.raises(RunError, match="Run 'r' exists in .*: set resume: true to continue it, or give the new run"):
@@ -131,7 +136,7 @@ def test_a_finished_run_is_only_read(tmp_path) -> None:
     ],
 )
 def test_a_run_is_resumed_as_it_was_begun(tmp_path, values, message) -> None:
-    open_run(tmp_path)
+    begin_run(tmp_path)
     with pytest.raises(RunError, match=message):
         open_run(tmp_path, **values)
 
@@ -140,6 +145,7 @@ def test_a_run_goes_on_in_the_ledger_it_was_begun_with(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         center, agents = open_run(tmp_path / "state", book, gamma=20.0)
         play_until(center, agents, "train", trained=2)
+        center.release()
     with ledger.open(tmp_path / "other.db") as book, pytest.raises(RunError, match="the ledger given does not have it"):
         open_run(tmp_path / "state", book, gamma=20.0)
     with pytest.raises(RunError, match="no ledger is given: resume with the ledger it was begun with"):
@@ -147,12 +153,12 @@ def test_a_run_goes_on_in_the_ledger_it_was_begun_with(tmp_path) -> None:
 
 
 def test_patience_and_places_may_change(tmp_path) -> None:
-    open_run(tmp_path)
+    begin_run(tmp_path)
     open_run(tmp_path, quorum=0.9, repeats=9, state="elsewhere")
 
 
 def test_a_run_keeps_its_agents(tmp_path) -> None:
-    open_run(tmp_path)
+    begin_run(tmp_path)
     with pytest.raises(RunError, match="Agent 'agent-1' enrols with s_max = .*, but run 'r' began with 5.0"):
         open_run(tmp_path, game=random_data_value(1, 2, 2))
     with pytest.raises(RunError, match="Agent 'agent-3' enrols"):
@@ -171,14 +177,14 @@ def test_nothing_to_restore(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["state.json", "model-0.safetensors"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"PK\x03\x04 not a zip"])
 def test_a_damaged_state_is_named_and_never_guessed_around(tmp_path, name, damage) -> None:
-    open_run(tmp_path)
+    begin_run(tmp_path)
     (tmp_path / name).write_bytes(damage)
     with pytest.raises(RunError, match=f"{name} is .*damaged"):
         open_run(tmp_path)
 
 
 def test_a_pickle_in_the_model_file_is_not_loaded(tmp_path) -> None:
-    open_run(tmp_path)
+    begin_run(tmp_path)
     (tmp_path / "model-0.safetensors").write_bytes(pickle.dumps({"w:w": np.zeros(3)}))
     with pytest.raises(RunError, match="model-0.safetensors is missing or damaged"):
         open_run(tmp_path)
@@ -191,7 +197,7 @@ def test_scalar_rounds_do_not_write_the_model(tmp_path) -> None:
         answer(center, agents)
         assert center.close().phase == "contribute"
     assert (tmp_path / "model-0.safetensors").stat().st_mtime_ns == written
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "model-0.safetensors", "state.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "manifest.json", "model-0.safetensors", "state.json"]
 
 
 def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
@@ -211,7 +217,7 @@ def test_the_manifest_has_what_an_auditor_needs(tmp_path) -> None:
 def test_a_databases_password_is_written_nowhere(tmp_path) -> None:
     center, agents = open_run(tmp_path, ledger="postgresql://center:hunter2@127.0.0.1/money")
     play(center, agents)
-    assert {path.name for path in tmp_path.iterdir()} >= {"state.json", "manifest.json", "agents.json"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"state.json", "manifest.json"}
     assert all(b"hunter2" not in path.read_bytes() for path in tmp_path.iterdir())
 
 
@@ -224,6 +230,7 @@ def test_what_was_saved_is_appended_and_never_computed_again(tmp_path) -> None:
     book.close()
     with pytest.raises(Exception, match="closed|Cannot operate"):
         center.close()
+    center.release()
 
     with ledger.open(tmp_path / "l.db") as book:
         assert [record.kind for record in book.entries()] == ["terms", "commitment"]

@@ -81,6 +81,7 @@ def test_a_run_resumed_in_the_same_process_keeps_its_updates(quadratic, tmp_path
     center, agents, _ = half_a_round(quadratic, folder=tmp_path / "run")
     settings, mechanism = center.settings, center.mechanism
     (tmp_path / "run" / ".fedincentive-0123.partial").touch()  # as a process that was killed may leave
+    center.release()
     center = Center.restore(tmp_path / "run", settings, mechanism)
     gc.collect()  # the first center goes, and with it only what was its own
     broadcast = center.broadcast()
@@ -113,7 +114,7 @@ def test_a_forked_child_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
 
 def test_a_state_folder_that_cannot_be_is_named(quadratic, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="cannot wait in .*file: File exists. Choose another state folder"):
+    with pytest.raises(RunError, match="cannot be kept in .*file: File exists. Choose another state folder"):
         set_table(quadratic, "fedavg", spill="always", folder=tmp_path / "file")
 
 
