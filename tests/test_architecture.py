@@ -28,6 +28,7 @@ LAYERS = [
     {"game"},
     {"payments"},
     {"run"},
+    {"provenance"},
     {"entry", "identity", "messages", "settings", "draws"},
     {"registry"},
     {"errors", "files", "checks"},
