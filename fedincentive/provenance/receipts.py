@@ -26,7 +26,7 @@ FIELDS = {"body", "note", "path", "previous", "receipt", "seq"}
 
 
 @dataclass(frozen=True)
-class Receipt:
+class ProvenEntry:
     """What a receipt says, once its hashes agree with its note; who signed that note is for `verify` to check."""
 
     entry: Entry
@@ -52,7 +52,7 @@ def make(tree: Tree, note: Note, seq: int, previous: str, body: str) -> str:
     return canonical(held) + "\n"
 
 
-def read(text: str) -> Receipt:
+def read(text: str) -> ProvenEntry:
     """The receipt, when its entry is under the root of its note; ProvenanceError otherwise. No signature is checked."""
     try:
         if len(text) > LARGEST_RECEIPT:
@@ -64,7 +64,7 @@ def read(text: str) -> Receipt:
         if type(seq) is not int or type(previous) is not str or not re.fullmatch("[0-9a-f]{64}", previous):
             raise ValueError("its number or the hash before it is malformed")
         entry, note = Entry.from_json(canonical(held["body"])), Note.parse(held["note"])
-        found = Receipt(entry, seq, chained(seq, previous, entry.body), note)
+        found = ProvenEntry(entry, seq, chained(seq, previous, entry.body), note)
         if not check_inclusion(leaf(found.hash), seq - 1, note.head.size, path, note.head.root):
             raise ValueError(f"entry {seq}, as it stands here, is not under the root of the note")
     except (ValueError, TypeError, AttributeError, RecursionError, FedIncentiveError) as error:
@@ -72,7 +72,7 @@ def read(text: str) -> Receipt:
     return found
 
 
-def verify(text: str, log_key: PublicKey, witnesses: Iterable[PublicKey] = ()) -> tuple[Receipt, dict[str, int]]:
+def verify(text: str, log_key: PublicKey, witnesses: Iterable[PublicKey] = ()) -> tuple[ProvenEntry, dict[str, int]]:
     """The receipt and when each of the witnesses cosigned it (those who did), if the log signed it.
 
     ProvenanceError when it proves nothing, when the log did not sign it, or when a cosignature is forged.
