@@ -56,3 +56,15 @@ class LedgerConflict(LedgerError):
 
 class PaymentError(FedIncentiveError, ValueError):
     """A payment rule got a value that is not exact, out of range, or does not fit the others."""
+
+
+class ProvenanceError(FedIncentiveError, ValueError):
+    """A key, a signed note, a proof or a receipt is missing, malformed, or not what it is said to be."""
+
+
+class LogForked(FedIncentiveError, RuntimeError):
+    """The ledger's signed history does not continue the one that was seen before; `evidence` holds both signed notes."""
+
+    def __init__(self, message: str, evidence: dict[str, object]) -> None:
+        super().__init__(message)
+        self.evidence = evidence

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-Phase = Literal["contribute", "train", "value", "done"]
+Phase = Literal["accept", "contribute", "train", "value", "confirm", "done"]
+PHASES: tuple[Phase, ...] = ("accept", "contribute", "train", "value", "confirm", "done")  # as they follow in a round
+SCALARS = ("accept", "contribute", "confirm", "done")  # phases in which no model travels
 Update = Mapping[str, np.ndarray]  # ordered, the same names and shapes as the model w
 
 
@@ -20,6 +22,7 @@ class Enrol:
     s_max: float
     s0: float
     commitment: str | None = None  # an optional digest of the agent's data, kept in the ledger
+    key: str | None = None  # its public key, in a signed run
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,11 @@ class Broadcast:
     round: int
     step: int
     phase: Phase
-    w: Update | None  # None in contribute rounds: the model never travels for scalars
+    w: Update | None  # None in SCALARS: the model never travels for numbers
     s: Mapping[str, float]  # every agent's contribution as the center keeps it (quantised)
     settings: Mapping[str, Any]
+    log: Mapping[str, Any] | None = None  # the ledger's signed checkpoint, proofs and new entries, in a signed run
+    signature: str | None = None  # the center's
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ class Report:
     delivered: float | None = None  # the points it trained on in this round
     update: Update | None = None  # d_i
     valuation: float | None = None
+    nonce: str | None = None
     signature: str | None = None
+    cosignature: str | None = None  # of the checkpoint in the broadcast
 
 
 @dataclass(frozen=True)

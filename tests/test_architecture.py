@@ -23,12 +23,13 @@ LAYERS = [
     {"plots", "reports"},
     {"engine", "hosting"},
     {"center", "agent"},
-    {"manifest"},
+    {"manifest", "identity"},
     {"mechanisms", "aggregation", "ledger", "adversary"},
     {"game"},
     {"payments"},
     {"run", "terms"},
-    {"entry", "identity", "messages", "settings", "draws"},
+    {"provenance"},
+    {"entry", "messages", "settings", "draws"},
     {"registry"},
     {"errors", "files", "checks"},
 ]
@@ -37,7 +38,6 @@ MEANT = {
     ("mechanisms", "aggregation"),
     ("cli", "experiments"),
     ("cli", "plugins"),
-    ("identity", "messages"),
     ("checks", "errors"),
 }
 HOSTS = {"fedml", "flwr"}

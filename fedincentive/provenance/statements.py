@@ -1,0 +1,109 @@
+"""Words about keys: a rotation, signed by the old and the new key, and a revocation, signed by the recovery key.
+
+    {"said": {"agent": NAME, "change": "rotate", "new": VKEY, "old": VKEY},
+     "signatures": {"new": BASE64, "old": BASE64}}
+
+    {"said": {"agent": NAME, "by": VKEY, "change": "revoke", "key": VKEY, "reason": TEXT},
+     "signatures": {"by": BASE64}}
+
+Each signature is over "fedincentive/key/1\\n" and the canonical JSON of what is said; `reason` may be left out. A file
+holds one statement in canonical JSON and a newline. It counts from its place in the ledger on, not from a date.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..entry import canonical
+from ..errors import ProvenanceError
+from ..files import replace, sync_directory
+from .keys import PrivateKey, PublicKey, create, from_base64, name_in_files, read_public, words
+
+SIGNERS = {"rotate": {"old", "new"}, "revoke": {"by"}}
+KEYS = {"rotate": {"old", "new"}, "revoke": {"by", "key"}}
+
+
+def make_statement(said: dict[str, str], **signers: PrivateKey) -> str:
+    signatures = {role: base64.b64encode(key.sign(words("key", said))).decode() for role, key in signers.items()}
+    return canonical({"said": said, "signatures": signatures}) + "\n"
+
+
+def read_statement(text: str, trusted: PublicKey) -> dict[str, Any]:
+    """What a statement says, when everyone signed who must; ProvenanceError otherwise.
+
+    `trusted` is the key known so far for a rotation (it is the old one), the recovery key for a revocation.
+    """
+    try:
+        held = json.loads(text)
+        said, signatures = held["said"], held["signatures"]
+        change = said["change"]
+        keys = {role: PublicKey.parse(said[role]) for role in KEYS[change]}
+        blobs = {role: from_base64(signatures[role]) for role in SIGNERS[change]}
+        known = {"agent", "change", *KEYS[change], *({"reason"} & set(said) if change == "revoke" else ())}
+        if set(said) != known or set(signatures) != set(blobs) or any(type(value) is not str for value in said.values()):
+            raise ValueError("it has other fields than it should")
+        if canonical(held) + "\n" != text:
+            raise ValueError("it is not in canonical form")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ProvenanceError(f"This is not a statement about a key: {error}") from error
+    own = [key for role, key in keys.items() if role != "by"]
+    if any(key.name != said["agent"] for key in own) or len({key.raw for key in keys.values()}) < len(keys):
+        raise ProvenanceError(f"The statement for {said['agent']!r} names another's key, or one key twice.")
+    if keys["old" if change == "rotate" else "by"] != trusted:
+        raise ProvenanceError(f"The statement for {said['agent']!r} is not by {trusted.vkey}.")
+    for role, blob in blobs.items():
+        if not keys[role].verify(blob, words("key", said)):
+            raise ProvenanceError(f"The {role} key did not sign the statement for {said['agent']!r}.")
+    return said
+
+
+def rotate(name: str, directory: str | Path) -> tuple[PrivateKey, Path]:
+    """A new key in the place of the old one, which is kept as NAME.key.old-ID, and the file with the statement.
+
+    After a crash both private keys are there, and calling it again ends what was begun.
+    """
+    stem = Path(directory) / name_in_files(name)
+    public, private = Path(f"{stem}.pub"), Path(f"{stem}.key")
+    old = PrivateKey.read(name, private)
+    if read_public(public) != old.public:
+        raise ProvenanceError(f"{public} is not the public half of {private}; `fedincentive keys show` says what to do.")
+    old_id = old.public.key_id().hex()
+    statement = Path(f"{stem}.rotated-{old_id}.json")
+    if statement.exists():  # an earlier call ended before its key was in place
+        new_id = PublicKey.parse(read_statement(statement.read_text(), old.public)["new"]).key_id().hex()
+        new = PrivateKey.read(name, coming := Path(f"{private}.new-{new_id}"))
+    else:
+        new = PrivateKey(name)
+        new.write(coming := Path(f"{private}.new-{new.public.key_id().hex()}"))
+        said = {"agent": name, "change": "rotate", "new": new.public.vkey, "old": old.public.vkey}
+        create(statement, make_statement(said, old=old, new=new).encode(), 0o644)
+    with suppress(FileExistsError):
+        os.link(private, f"{private}.old-{old_id}")
+    os.replace(coming, private)
+    replace(public, lambda file: file.write(f"{new.public.vkey}\n".encode()))
+    return new, statement
+
+
+def revoke(name: str, directory: str | Path, recovery: PrivateKey, why: str = "") -> Path:
+    """The file with the statement that a key counts no more; its own files get other endings and are not read again."""
+    stem = Path(directory) / name_in_files(name)
+    key = read_public(Path(f"{stem}.pub"))
+    said = {"agent": name, "by": recovery.public.vkey, "change": "revoke", "key": key.vkey}
+    if key.raw == recovery.public.raw:
+        raise ProvenanceError(f"The key of {name!r} is the recovery key itself: another key must revoke it.")
+    if why:
+        said["reason"] = why
+    ending = f"revoked-{key.key_id().hex()}"
+    statement = Path(f"{stem}.{ending}.json")
+    if not statement.exists():  # else an earlier call ended before the files got their endings
+        create(statement, make_statement(said, by=recovery).encode(), 0o644)
+    for file in (f"{stem}.key", f"{stem}.pub"):
+        with suppress(FileNotFoundError):
+            os.rename(file, f"{file}.{ending}")
+    sync_directory(statement.parent)
+    return statement
