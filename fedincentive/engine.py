@@ -11,13 +11,13 @@ from typing import Any
 from . import ledger as books
 from . import mechanisms
 from .adversary import Misreport
-from .agent import Agent, ClosedFormSite, GameOracle, Strategy, read_keys
+from .agent import Agent, ClosedFormSite, GameOracle, Notary, Strategy, read_keys
 from .center import Center, Outcome
 from .checks import nearest
 from .errors import ReportRefused, SettingError
 from .game import Game, load
 from .ledger import Ledger
-from .manifest import RUNS
+from .manifest import RECEIPTS, RUNS
 from .messages import Broadcast, Report, RoundResult, Update
 from .payments import Oracles
 from .settings import Settings
@@ -87,6 +87,7 @@ def table(
         if name not in game.agents:
             raise SettingError(f"The game has no agent {name!r}.{nearest(name, game.agents)}")
     keys = read_keys(settings.keys) if settings.keys else None
+    receipts = None if state is None else state / RECEIPTS
     agents = [
         Agent(
             own.name,
@@ -94,7 +95,7 @@ def table(
             strategies.get(own.name, "gradient"),
             s0=float(game.s0[i]),
             lies=lies.get(own.name),
-            key=None if keys is None else keys.get(own.name),
+            notary=None if keys is None else Notary.of(keys, own.name, receipts),
         )
         for i, own in enumerate(site.of(game))
     ]
@@ -129,6 +130,8 @@ def run(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundRes
         result = center.close()
         if progress is not None:
             progress(result)
+    for agent in agents if center.run.signed else ():
+        agent.respond(center.broadcast())  # the last cosignatures, for its receipts
     outcome = center.outcome
     assert outcome is not None
     return outcome

@@ -34,6 +34,10 @@ class ReportRefused(FedIncentiveError, ValueError):
     """A report an agent sent is not acceptable; the agent counts as absent."""
 
 
+class BroadcastRefused(FedIncentiveError, ValueError):
+    """A broadcast that an agent with a key does not act on: not its center's, not its run's, or out of order."""
+
+
 class QuorumError(FedIncentiveError, RuntimeError):
     """Too few agents answered, after every permitted repeat of the round."""
 

@@ -15,17 +15,19 @@ from typing import Any, ClassVar, TypeVar
 
 from . import checks, mechanisms
 from . import ledger as books
+from .agent import Notary
 from .center import Center, Outcome, state
 from .center.enrolment import wrong_with
 from .checks import nearest, setting
 from .errors import SettingError
 from .game import Game
-from .identity import enrolment_is_authentic, read_keys
+from .identity import enrolment, is_signed, read_keys
 from .ledger import Ledger
-from .manifest import DEFAULT, RUNS
+from .manifest import DEFAULT, RECEIPTS, RUNS
 from .mechanisms import Mechanism
 from .messages import Enrol, RoundResult, Update
 from .payments import Oracles
+from .provenance.keys import KeyRing
 from .settings import Settings
 
 
@@ -141,14 +143,12 @@ class Session:
         return mechanisms.get(self.settings.mechanism, self.settings) if made is None else made(self.settings)
 
     @cached_property
-    def keys(self) -> dict[str, bytes] | None:
+    def keys(self) -> KeyRing | None:
         return read_keys(self.settings.keys) if self.settings.keys else None
 
-    def key(self, agent: str) -> bytes | None:
-        """The agent's own secret; None in a run without keys."""
-        if self.keys is not None and agent not in self.keys:
-            raise SettingError(f"incentive.keys: {self.settings.keys} has no secret for agent {agent!r}.")
-        return None if self.keys is None else self.keys[agent]
+    def notary(self, agent: str) -> Notary | None:
+        """What signs for the agent and checks its center; None in a run without keys."""
+        return None if self.keys is None else Notary.of(self.keys, agent, self.directory / RECEIPTS)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -167,16 +167,18 @@ class Session:
         mechanism = self.mechanism  # a wrong name or setting is refused here
         if agents:
             mechanism.check(len(agents), self.oracles)
-        for agent in agents:
-            self.key(agent)
+        for agent in agents if self.keys is not None else ():
+            if agent not in self.keys.public:  # type: ignore[union-attr]
+                raise SettingError(f"incentive.keys: {self.settings.keys} has no public key of agent {agent!r}.")
         if not self.resumes:
             state.refuse_existing(self.settings.run, self.state_path, self.ledger)
 
     def wrong_with(self, enrol: Enrol, signature: str | None, n: int) -> str:
         """Why the enrolment of one of n agents cannot be taken, or nothing."""
         if self.keys is not None:
-            key = self.keys.get(enrol.agent)
-            if key is None or not enrolment_is_authentic(self.settings.run, enrol, signature, key):
+            key = self.keys.public.get(enrol.agent)
+            said = enrolment(self.settings.run, enrol)
+            if key is None or enrol.key != key.vkey or not is_signed(key, said, signature):
                 return f"Agent {enrol.agent[:40]!r} does not enrol with its own key for run {self.settings.run!r}."
         return wrong_with(enrol, self.mechanism, n)
 

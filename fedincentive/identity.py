@@ -1,19 +1,31 @@
-"""Who wrote a report: an HMAC with the agent's own key over everything that moves money or the model."""
+"""Signed words: what an agent or the center puts its name to, and how anybody checks it.
+
+    fedincentive/enrol/1      run, agent, s_max, s0, data, key
+    fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log
+    fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce
+
+each followed by a newline and canonical JSON; what is not said is left out. Points and money are the integers that
+count, so that a ledger's entry can be held against the signature. A signature says who said it, not that it is true.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .errors import SettingError
-from .messages import Enrol, Report, Update
+from .entry import canonical
+from .errors import PaymentError, ProvenanceError, SettingError
+from .messages import Broadcast, Enrol, Report, Update
+from .payments import quantise
+from .provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, words
+
+CENTER = "center"  # the name of the center's key
 
 
 def digest(update: Update | None) -> str:
@@ -32,62 +44,87 @@ def digest(update: Update | None) -> str:
     return total.hexdigest()
 
 
-def signature(report: Report, key: bytes) -> str:
-    """HMAC-SHA256 over (run, round, phase, agent, s, delivered, valuation, digest of the update)."""
-
-    def exact(value: float | None) -> str:
-        return "" if value is None else float(value).hex()
-
-    fields = [report.run, report.round, report.phase, report.agent]
-    fields += [exact(report.s), exact(report.delivered), exact(report.valuation), digest(report.update)]
-    return hmac.new(key, json.dumps(fields).encode(), hashlib.sha256).hexdigest()
-
-
-def sign(report: Report, key: bytes) -> Report:
-    """The report with its author's signature."""
-    return replace(report, signature=signature(report, key))
-
-
-def authentic(report: Report, key: bytes) -> bool:
-    return same(report.signature, signature(report, key))
-
-
-def same(given: str | None, expected: str) -> bool:
-    """Whether a signature is the expected one, in a time that tells nothing; it may be any text a sender likes."""
-    return given is not None and hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
-
-
-def read_keys(path: str | Path) -> dict[str, bytes]:
-    """Keys from a JSON file {agent: secret}; a secret needs at least 16 characters."""
+def read_keys(path: str | Path) -> KeyRing:
+    """The folder of keys that `incentive.keys` names."""
     try:
-        values = json.loads(Path(path).read_text(), object_pairs_hook=_once)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"incentive.keys: {path} cannot be read as JSON ({error}).") from error
-    if not isinstance(values, Mapping):
-        raise SettingError(f"incentive.keys: {path} must hold one mapping from agent to secret.")
-    for agent, secret in values.items():
-        if not isinstance(secret, str) or len(secret.strip()) < 16:
-            raise SettingError(
-                f"incentive.keys: the secret of agent {agent!r} must be a string of 16 or more characters."
-            )
-    if len(set(values.values())) < len(values):
-        raise SettingError(f"incentive.keys: two agents in {path} have the same secret; each needs its own.")
-    return {agent: secret.encode() for agent, secret in values.items()}
+        return KeyRing.read(path)
+    except ProvenanceError as error:
+        raise SettingError(f"incentive.keys: {error}") from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose keys differ; readers otherwise keep the last of two without a word."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a name is written twice")
-    return values
+def signed(key: PrivateKey, said: bytes) -> str:
+    return base64.b64encode(key.sign(said)).decode()
 
 
-def sign_enrolment(run: str, enrol: Enrol, key: bytes) -> str:
-    """HMAC-SHA256 over (run, agent, s_max, s0, commitment): proves who joins, or comes back."""
-    fields = ["enrol", run, enrol.agent, float(enrol.s_max).hex(), float(enrol.s0).hex(), enrol.commitment]
-    return hmac.new(key, json.dumps(fields).encode(), hashlib.sha256).hexdigest()
+def is_signed(key: PublicKey, said: bytes, signature: str | None) -> bool:
+    """Whether the key's owner signed these words; the signature may be any text a sender likes."""
+    try:
+        return key.verify(from_base64(signature or ""), said)
+    except (ValueError, TypeError):
+        return False
 
 
-def enrolment_is_authentic(run: str, enrol: Enrol, signature: str | None, key: bytes) -> bool:
-    return same(signature, sign_enrolment(run, enrol, key))
+def enrolment(run: str, enrol: Enrol) -> bytes:
+    """What an agent signs when it joins, or comes back."""
+    said = {"run": run, "agent": enrol.agent, "s_max": float(enrol.s_max).hex(), "s0": float(enrol.s0).hex()}
+    return words("enrol", _said({**said, "data": enrol.commitment, "key": enrol.key}))
+
+
+def answers(told: Broadcast, terms: str) -> dict[str, Any]:
+    """What a report answers to: the terms (their digest), the model and the checkpoint SIZE:ROOT that were broadcast."""
+    note = None if told.log is None else str(told.log["note"]).split("\n")
+    seen = None if note is None else f"{note[1]}:{note[2]}"
+    return _said({"terms": terms, "model": digest(told.w) or None, "seen": seen})
+
+
+def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
+    """What the center signs with every broadcast; `answered` is what reports answer to."""
+    said = {"run": told.run, "round": told.round, "step": told.step, "phase": told.phase}
+    said["s"] = {agent: float(points).hex() for agent, points in told.s.items()}
+    return words(
+        "broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)})
+    )
+
+
+def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:
+    """What a report says, in the integers that count; `told` are the terms, model and checkpoint it answers to.
+
+    PaymentError where a number is none, or does not fit.
+    """
+
+    def points(value: float | None) -> int | None:
+        return None if value is None else min(quantise(float(value), scale), s_max)
+
+    return _said(
+        {
+            **told,
+            "run": report.run,
+            "round": report.round,
+            "phase": report.phase,
+            "agent": report.agent,
+            "s": points(report.s),
+            "delivered": points(report.delivered),
+            "update": digest(report.update) or None,
+            "valuation": None if report.valuation is None else quantise(float(report.valuation), minor),
+            "nonce": report.nonce,
+        }
+    )
+
+
+def claimed(
+    report: Report, key: PublicKey, told: Mapping[str, Any], scale: int, minor: int, s_max: int
+) -> dict[str, Any]:
+    """What the agent says in a report; nothing where it did not sign it. A number that cannot be counted was not."""
+    try:
+        said = claim(report, told, scale, minor, s_max)
+    except (PaymentError, TypeError, ValueError, OverflowError):
+        return {}
+    return said if is_signed(key, words("report", said), report.signature) else {}
+
+
+def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _sha256(value: Any) -> str | None:
+    return None if value is None else hashlib.sha256(canonical(value).encode()).hexdigest()

@@ -31,6 +31,7 @@ from .run import Run
 FILE = "manifest.json"
 CHECKPOINTS = "checkpoints.jsonl"
 RUNS = "fedincentive-runs"  # where runs are kept unless they are told otherwise
+RECEIPTS = "receipts"  # of the agents that are played beside the center, a folder for each
 DEFAULT = "ledger.sqlite"  # as hosts name the ledger that state/ belongs to
 PRIVATE = ("audit_seed", "keys", "ledger", "state")  # secrets, and addresses, which may hold a password
 ENDING = ("status", "advice", "contributed", "trained", "counts", "digest")

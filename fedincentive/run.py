@@ -35,12 +35,21 @@ class Run:
     balances: dict[str, int] = field(default_factory=dict)  # all payments so far, the treasury's too
     valuations: dict[str, int] = field(default_factory=dict)  # last reported, minor units
     memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # each payment's own, plain JSON values
+    terms: dict[str, Any] = field(default_factory=dict)
+    claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # signed run: each agent's last claim of its s
+    witnessed: dict[str, int] = field(default_factory=dict)  # signed run: the size of the log each agent saw last
+    cosigned: str = ""  # signed run: the last checkpoint with the agents' cosignatures
     status: str = "running"
     short: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
         return len(self.agents)
+
+    @property
+    def signed(self) -> bool:
+        """Whether every report is signed: the terms then name everybody's key."""
+        return "center" in self.terms
 
     @property
     def full(self) -> bool:
@@ -63,7 +72,7 @@ class Run:
         mutable: dict[str, Any] = {
             f.name: dict(v) for f in fields(self) if isinstance(v := getattr(self, f.name), dict)
         }
-        return replace(self, **{**mutable, "memory": copy.deepcopy(self.memory)})
+        return replace(self, **{**mutable, "memory": copy.deepcopy(self.memory), "terms": self.terms})
 
     def points(self, fixed: Mapping[str, int]) -> dict[str, float]:
         """Fixed-point points as numbers, in name order; all an agent has is exactly the s_max it enrolled with."""
@@ -79,3 +88,6 @@ class Answer:
     delivered: int = 0
     update: Update = field(default_factory=dict)
     valuation: int | None = None
+    claim: Mapping[str, Any] = field(default_factory=dict)  # what was signed, in a signed run
+    signature: str = ""
+    cosignature: str | None = None

@@ -195,7 +195,10 @@ class Settings:
         "always, or never. For rules that read updates piece by piece.",
     )
     keys: str | None = setting(
-        checks.optional(checks.text), None, help="JSON file from agent to secret; with it every report must be signed."
+        checks.optional(checks.text),
+        None,
+        help="Folder of keys (`fedincentive keys new`): everybody's public ones, and the private one of whoever plays "
+        "here. With it terms, reports and broadcasts are signed.",
     )
     scale: int = setting(checks.integer(1), 10**6, help="Fixed-point steps per data point.")
     minor: int = setting(checks.integer(1), 10**6, help="Minor units per unit of money.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..identity import authentic, digest, read_keys, sign
+from ..identity import digest, read_keys
 from .agent import Agent
+from .notary import Notary
 from .sites import ClosedFormSite, GameOracle, LossSite, Site
 from .slopes import View
 from .softmax import SoftmaxSite
@@ -19,13 +20,12 @@ __all__ = [
     "GameOracle",
     "Gradient",
     "LossSite",
+    "Notary",
     "Site",
     "SoftmaxSite",
     "Strategy",
     "View",
-    "authentic",
     "digest",
     "read_keys",
-    "sign",
     "strategy",
 ]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..adversary import Misreport, misreport
-from ..identity import sign
 from ..messages import Broadcast, Enrol, Report, Update
+from .notary import Notary
 from .sites import Site
 from .strategies import Strategy, View, strategy
 
@@ -34,19 +34,24 @@ class Agent:
         *,
         s0: float = 0.0,
         lies: Misreport | str | None = None,
-        key: bytes | None = None,
+        notary: Notary | None = None,
         commitment: str | None = None,
     ) -> None:
         self.name, self.site = name, site
         self.strategy = _strategy(strategy)
         self.lies = misreport(lies) if isinstance(lies, str) else lies or HONEST
-        self.s0, self.key, self.commitment = float(s0), key, commitment
+        self.s0, self.notary, self.commitment = float(s0), notary, commitment
         self._memory: dict[str, Any] = {}  # plain JSON values
         self._before: dict[str, Any] = {}
         self._asked: list[Any] = []
 
     def enrol(self) -> Enrol:
-        return Enrol(self.name, float(self.site.s_max), self.s0, self.commitment)
+        enrol = Enrol(self.name, float(self.site.s_max), self.s0, self.commitment)
+        return enrol if self.notary is None else self.notary.enrol(enrol)
+
+    def enrolment(self, run: str) -> str | None:
+        """The signature under its enrolment in a run; None without a key."""
+        return None if self.notary is None else self.notary.enrolment(run, self.enrol())
 
     @property
     def actual(self) -> float:
@@ -59,20 +64,27 @@ class Agent:
         return self.lies.update is not None and self.lies.update.omniscient
 
     def respond(self, broadcast: Broadcast, honest: Sequence[Update] = ()) -> Report | None:
-        """The report for this broadcast; None when the agent stays away or the run is over."""
+        """The report for this broadcast; None when the agent stays away or the run is over.
+
+        With a key it answers only what its center signed for its run, in order: BroadcastRefused otherwise.
+        """
+        if self.notary is not None:
+            self.notary.check(broadcast, self.enrol())
         if broadcast.phase == "done":
             return None
         self._remember(broadcast)
         view = View(self.name, broadcast, self.site, self._own(broadcast), self._memory)
-        if self.strategy.away(view):
+        if broadcast.phase in ("accept", "confirm"):
+            report = self._report(view)
+        elif self.strategy.away(view):
             return None
-        if broadcast.phase == "contribute":
+        elif broadcast.phase == "contribute":
             report = self._report(view, s=self._choose(view))
         elif broadcast.phase == "train":
             report = self._train(view, honest)
         else:
             report = self._report(view, valuation=self._valuation(view))
-        return report if self.key is None else sign(report, self.key)
+        return report if self.notary is None else self.notary.sign(report, broadcast)
 
     def _own(self, broadcast: Broadcast) -> float:
         """What it really contributes now: what was broadcast, unless it lied about it."""
@@ -118,10 +130,13 @@ class Agent:
 
     def state(self) -> dict[str, Any]:
         """All that must survive a crash, as plain JSON values."""
-        return {"asked": self._asked, "before": self._before, "memory": self._memory}
+        notary = {} if self.notary is None else {"notary": self.notary.state}
+        return {"asked": self._asked, "before": self._before, "memory": self._memory, **notary}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._asked, self._before, self._memory = state["asked"], state["before"], state["memory"]
+        if self.notary is not None:
+            self.notary.restore(state.get("notary", {}))
 
 
 def _strategy(given: Strategy | str) -> Strategy:

@@ -14,17 +14,20 @@ from typing import Any
 from .. import draws, terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Evidence, Game, beta_dom, beta_ne, certify
-from ..identity import digest
-from ..ledger import Entry, Ledger
+from ..identity import CENTER, answers, broadcast, claimed, digest, signed
+from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
 from ..mechanisms import Mechanism
-from ..messages import Broadcast, Enrol, Report, RoundResult, Update
+from ..messages import SCALARS, Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
+from ..provenance.keys import KeyRing, PrivateKey
+from ..provenance.notes import Note
 from ..run import Answer, Run
 from ..settings import Settings
 from . import rounds, state
 from .enrolment import affordable, enrol, freeze, frozen
 from .lock import Lock
+from .log import Log, with_cosignatures
 from .metrics import metrics
 from .optimizer import Optimizer
 from .outcome import Outcome, advise, outcome
@@ -37,8 +40,8 @@ log = logging.getLogger("fedincentive")
 class Center:
     """Plays one run of a mechanism with the enrolled agents.
 
-    `ledger` is an open ledger or None, `state_path` a directory of this run's own or None, `keys` the agents' HMAC
-    keys, `buffers` the entries of w that are not parameters (BatchNorm statistics, counters), `oracles` what can be
+    `ledger` is an open ledger or None, `state_path` a directory of this run's own or None, `keys` everybody's public
+    keys and the center's own (then all is signed), `buffers` the entries of w that are not parameters (BatchNorm statistics, counters), `oracles` what can be
     checked. `Center.open` continues a saved run where the settings say `resume`. A host that has steps of its own
     around the aggregation sets `hooks`; one whose agents live in its own process sets `memory`, which is saved with
     each round and is back in `remembered` when the run is resumed.
@@ -73,7 +76,7 @@ class Center:
         ledger: Ledger | None = None,
         state_path: str | Path | None = None,
         *,
-        keys: Mapping[str, bytes] | None = None,
+        keys: KeyRing | None = None,
         buffers: Collection[str] = (),
         oracles: Oracles = Oracles(),  # noqa: B008
     ) -> None:
@@ -82,10 +85,10 @@ class Center:
         run = enrol(mechanism, agents)
         mechanism.check(run.n, oracles)
         affordable(run, mechanism)
-        self._check_keys(run)
-        run.phase = mechanism.start(run)
-        inputs = {"terms": rounds.agree(run, mechanism, oracles)}
-        entries = [Entry(settings.run, run.round, terms.KIND, terms.RULE, inputs, {})]
+        self._check_keys(run.agents)
+        run.terms = rounds.agree(run, mechanism, oracles, keys)
+        run.phase = "accept" if run.signed else mechanism.start(run)
+        entries = [] if run.signed else [rounds.agreed(run, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
         for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
@@ -105,7 +108,7 @@ class Center:
         mechanism: Mechanism,
         ledger: Ledger | None = None,
         *,
-        keys: Mapping[str, bytes] | None = None,
+        keys: KeyRing | None = None,
         buffers: Collection[str] = (),
         oracles: Oracles = Oracles(),  # noqa: B008
     ) -> Center:
@@ -178,7 +181,7 @@ class Center:
             self.counts[dropped] += 1
             return False
         try:
-            answer = checked(report, run, self.mechanism, self.w, self.keys)
+            answer = checked(report, run, self.mechanism, self.w, self.claimed if run.signed else None)
         except ReportRefused:
             self.counts["refused"] += 1
             raise
@@ -202,14 +205,19 @@ class Center:
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
         d: Update | None = None
-        if run.phase == "contribute":
+        if run.phase == "accept":
+            entries = [rounds.agreed(run, self._reports)]
+        elif run.phase == "contribute":
             rounds.contribute(run, self._reports, absent)
         elif run.phase == "train":
             w, optimizer, entries, d = rounds.train(
                 run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
-        else:
+        elif run.phase == "value":
             entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
+        if run.phase in ("train", "value"):
+            entries = [*rounds.reported(run, run.round, run.phase, self._reports, absent), *entries]
+        self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
         begun = rounds.advance(run, self.mechanism)
         for account, amount in rounds.book(run, begun).items():
@@ -240,7 +248,7 @@ class Center:
             self.mechanism,
             self.oracles,
             w=self.w,
-            basis="reported" if self.keys is None else "attested",
+            basis="signed" if self.run.signed else "reported",
             head=self.head,
             checkpoint=str(self.manifest.seen) if self.manifest.seen else None,
             digest=digest(self.w),
@@ -305,13 +313,15 @@ class Center:
         mechanism: Mechanism,
         ledger: Ledger | None,
         state_path: str | Path | None,
-        keys: Mapping[str, bytes] | None,
+        keys: KeyRing | None,
         buffers: Collection[str],
         oracles: Oracles,
     ) -> None:
         self.settings, self.mechanism, self.ledger, self.oracles = settings, mechanism, ledger, oracles
         self.path = None if state_path is None else Path(state_path)
-        self.keys = None if keys is None else dict(keys)
+        self.keys = keys
+        self._log: Log | None = None
+        self._answered: dict[str, Any] = {}
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
         self.remembered = {}
@@ -342,7 +352,7 @@ class Center:
         state.same_settings(values["settings"], settings, self.path)
         self.run = state.run_from_json(values["run"], settings, self.path)
         self.mechanism.check(self.run.n, self.oracles)
-        self._check_keys(self.run)
+        self._check_keys(self.run.agents)
         self.counts.update(values["counts"])
         self.remembered = values["agents"]
         self.manifest = Manifest(values["manifest"], Heads.restore(self.path, values["heads"]))
@@ -368,12 +378,36 @@ class Center:
                 "with, restored from a backup if it was lost."
             )
 
-    def _check_keys(self, run: Run) -> None:
-        without = [agent for agent in run.agents if self.keys is not None and agent not in self.keys]
-        if without:
+    def _check_keys(self, agents: Sequence[str]) -> None:
+        if self.keys is None:
+            return
+        if CENTER not in self.keys.private:
             raise SettingError(
-                f"incentive.keys has no secret for agent {without[0]!r}: with keys every agent needs one."
+                f"incentive.keys has no private key of the center: make one with `fedincentive keys new {CENTER}`."
             )
+        if CENTER in agents:
+            raise SettingError(f"Agent {CENTER!r} needs another name: in a signed run that is the center's own.")
+        for agent in agents:
+            if agent not in self.keys.public:
+                raise SettingError(f"incentive.keys has no public key of agent {agent!r}: with keys everyone needs one.")
+
+    def claimed(self, report: Report) -> dict[str, Any]:
+        """What an agent itself says in a report, in answer to the broadcast of now; nothing if it is not its own."""
+        key, most = (self.keys.public if self.keys else {}).get(report.agent), self.run.s_max.get(report.agent)
+        if key is None or most is None:
+            return {}
+        return claimed(report, key, self._answered, self.settings.scale, self.settings.minor, most)
+
+    def _collect_cosignatures(self, run: Run) -> None:
+        """What the agents put under the checkpoint of this round; they will be shown it with all of it."""
+        if self._broadcast.log is None or self.keys is None:
+            return
+        note, before = Note.parse(self._broadcast.log["note"]), run.cosigned
+        if before and Note.parse(before).text == note.text:
+            note = Note.parse(before)
+        given = {agent: answer.cosignature for agent, answer in self._reports.items() if answer.cosignature}
+        run.cosigned = str(with_cosignatures(note, given, self.keys.public))
+        run.witnessed.update(dict.fromkeys(self._reports, note.head.size))
 
     def _save(self, run: Run, w: Update, optimizer: Optimizer, entries: list[Entry]) -> None:
         """Move on to the next state, which is on disk then with the entries that are to be appended."""
@@ -410,7 +444,9 @@ class Center:
         """Append what is pending, and only then let the next round begin; a run that is done needs no owner."""
         self._check_owned()
         if self.ledger is not None:
-            self.manifest.heads.add(self._pending, [self.ledger.append(entry) for entry in self._pending])
+            receipts = [self.ledger.append(entry) for entry in self._pending]
+            self.manifest.heads.add(self._pending, receipts)
+            self._show_in_log(receipts)
         self._pending = []
         if self.path is not None and manifest:
             self._write_manifest(self.outcome)
@@ -427,15 +463,32 @@ class Center:
         asks = self.settings.sampled if run.phase == "train" else None
         run.asked = draws.sample(self.settings.seed, run.step, run.agents, asks)
         self._invited = frozenset(run.asked)
-        w = None if run.phase == "contribute" else self.w
-        self._broadcast = Broadcast(
-            self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), self.mechanism.public()
-        )
+        w = None if run.phase in SCALARS else self.w
+        told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
+        self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), told)
+        if self.keys is not None and run.signed:
+            self._sign_broadcast(self.keys.private[CENTER])
+
+    def _sign_broadcast(self, key: PrivateKey) -> None:
+        run, told = self.run, self._broadcast
+        if self._log is not None and len(self._log.tree):
+            told = replace(told, log=self._log.told([run.witnessed.get(name, 0) for name in run.agents], run.cosigned))
+        self._answered = answers(told, terms.digest(run.terms))
+        self._broadcast = replace(told, signature=signed(key, broadcast(told, self._answered)))
+
+    def _show_in_log(self, receipts: Sequence[Receipt]) -> None:
+        if self.ledger is None or self.keys is None or not self.run.signed:
+            return
+        if self._log is None:
+            self._log = Log(self.ledger, self.settings.run, self.keys.private[CENTER])
+        for entry, receipt in zip(self._pending, receipts, strict=True):
+            self._log.appended(receipt.seq, entry.body)
 
     def _enough(self) -> bool:
         """A quorum answered, and enough of them for the aggregation rule."""
         answered, training = len(self._reports), self.run.phase == "train"
-        needed = math.ceil(self.settings.quorum * len(self.run.asked))
+        quorum = {"accept": 1.0, "confirm": 0.0}.get(self.run.phase, self.settings.quorum)  # all agree, or no run
+        needed = math.ceil(quorum * len(self.run.asked))
         return answered >= needed and (not training or answered >= self.mechanism.least(max(answered, 1)))
 
     def _repeat(self, absent: tuple[str, ...]) -> RoundResult:

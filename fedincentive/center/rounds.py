@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,9 +10,12 @@ import numpy as np
 
 from .. import terms
 from ..entry import COMMITMENT, Entry
+from ..identity import CENTER
+from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
-from ..messages import Update
+from ..messages import SCALARS, Update
 from ..payments import Event, Oracles
+from ..provenance.keys import KeyRing
 from ..run import Answer, Run
 from .optimizer import Optimizer
 
@@ -30,6 +34,7 @@ class Hooks(Protocol):
 
 def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
     """Everyone's new s; an absent agent keeps its own."""
+    run.claims.update({name: {**_said(a), "round": run.round} for name, a in reports.items() if a.claim})
     before = dict(run.s)
     run.s.update({name: report.s for name, report in reports.items() if report.s is not None})
     run.moved = None if absent else max(abs(run.s[name] - before[name]) for name in run.agents)
@@ -110,22 +115,34 @@ def due(run: Run, mechanism: Mechanism, event: Event) -> list[Entry]:
 
 def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
     """Move to the next phase. Where training begins, and where phase 1 ends short, the commitments are recorded."""
-    before, after = run.phase, mechanism.next(run)
+    before = run.phase
+    if before == "accept":
+        after = mechanism.start(run)
+    else:
+        after = "done" if before == "confirm" else mechanism.next(run)
+    if after == "done" and before != "confirm" and run.signed:
+        after = "confirm"  # everyone sees the last entries
     run.phase = after
-    if after != "value":
+    if after != "value" and before not in ("accept", "confirm"):
         run.round += 1
         run.step = run.trained
     if after == "done" and run.status == "running":
         run.status = "complete"
-    return begin(run, mechanism) if before == "contribute" and after != "contribute" else []
+    starts = after == "train" if before == "accept" else before == "contribute" and after != "contribute"
+    return begin(run, mechanism) if starts else []
 
 
-def agree(run: Run, mechanism: Mechanism, oracles: Oracles) -> dict[str, Any]:
+def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None) -> dict[str, Any]:
     """The run's terms, as everyone is told them and the ledger keeps them."""
     settings = run.settings
-    agents = {
+    agents: dict[str, dict[str, Any]] = {
         name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
     }
+    signed: dict[str, Any] = {}
+    if keys is not None:  # the number tells two runs of one name apart, so that nothing signed for one counts in another
+        signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
+        for name in run.agents:
+            agents[name]["key"] = keys.public[name].vkey
     paid = {p.name: {"rules": list(p.rules), "terms": p.terms()} for p in mechanism.payments}
     told = {key: value for key, value in mechanism.public().items() if key != "payments"}
     return dict(
@@ -140,10 +157,37 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles) -> dict[str, Any]:
                 "settings": told,
                 "oracles": list(oracles.names),
                 "owed": settings.most_owed,
+                **signed,
                 "agents": agents,
             }
         )
     )
+
+
+def agreed(run: Run, reports: Reports) -> Entry:
+    """The terms as the run's first entry, with the agents' signatures where there are keys."""
+    accepted = {name: _said(answer) for name, answer in reports.items()}
+    return Entry(run.settings.run, run.round, terms.KIND, terms.RULE, {"terms": run.terms, "accepted": accepted}, {})
+
+
+def reported(run: Run, number: int, phase: str, reports: Reports, absent: Collection[str]) -> list[Entry]:
+    """In a signed run: what everyone said in a round, with the signatures, before what follows from it."""
+    claims = [answer.claim for answer in reports.values() if answer.claim]
+    if not claims:
+        return []
+    shared = {key: claims[0][key] for key in ("terms", "model", "seen") if key in claims[0]}
+    said = {name: _said(answer) for name, answer in sorted(reports.items())}
+    inputs = {**shared, "absent": sorted(absent), "said": said}
+    return [Entry(run.settings.run, number, f"reports-{phase}", REPORTS, inputs, {})]
+
+
+def _said(answer: Answer) -> dict[str, Any]:
+    """What a ledger keeps of a signed report; the rest of the claim is what everybody answered to."""
+    if not answer.claim:
+        return {}
+    own = {"seen"} if answer.claim["phase"] in SCALARS else set()
+    kept = {"s", "delivered", "update", "valuation", "nonce"} | own
+    return {**{key: value for key, value in answer.claim.items() if key in kept}, "signature": answer.signature}
 
 
 def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
@@ -152,7 +196,9 @@ def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
     scale = run.settings.scale
     inputs = {"beta": str(mechanism.beta), "s": run.s, "s_max": run.s_max, "scale": scale, "data": run.commitments}
     memo = Entry(run.settings.run, run.round, COMMITMENT, "commitment/1", inputs, {})
-    return [memo, *(due(run, mechanism, Event("commit")) if run.phase == "train" else [])]
+    said = {"terms": terms.digest(run.terms), "said": run.claims}
+    signed = [Entry(run.settings.run, run.round, "reports-contribute", REPORTS, said, {})] if run.claims else []
+    return [*signed, memo, *(due(run, mechanism, Event("commit")) if run.phase == "train" else [])]
 
 
 def book(run: Run, entries: Sequence[Entry]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from ..aggregation import all_finite
 from ..checks import nearest
 from ..errors import ReportRefused
-from ..identity import authentic
 from ..mechanisms import Mechanism
 from ..messages import Report, Update
 from ..payments import quantise
@@ -20,18 +19,22 @@ from ..run import Answer, Run
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
-def checked(report: Report, run: Run, mechanism: Mechanism, w: Update, keys: Mapping[str, bytes] | None) -> Answer:
-    """What counts of a report: its numbers quantised, as they are recorded and broadcast."""
+def checked(
+    report: Report, run: Run, mechanism: Mechanism, w: Update, claimed: Callable[[Report], Mapping[str, Any]] | None
+) -> Answer:
+    """What counts of a report: its numbers quantised, as they are recorded and broadcast.
+
+    In a signed run `claimed` gives what its agent signed, or nothing where it did not.
+    """
     known(report, run.s)
-    if keys is not None:
-        signed(report, keys)
-    settings = run.settings
+    settings, fields = run.settings, dict[str, Any]()
+    if claimed is not None:
+        fields = signed(report, claimed(report))
 
     def fixed(what: str, value: float | None) -> int:
         exact = points(report, what, value, run.limits[report.agent])
         return min(quantise(exact, settings.scale), run.s_max[report.agent])
 
-    fields: dict[str, Any] = {}
     if report.phase == "contribute" or (report.phase == "train" and mechanism.moves):
         fields["s"] = fixed("s", report.s)
     if report.phase == "train":
@@ -53,17 +56,16 @@ def known(report: Report, agents: Mapping[str, object]) -> None:
         )
 
 
-def signed(report: Report, keys: Mapping[str, bytes]) -> None:
-    key = keys.get(report.agent)
-    if key is None:
-        raise ReportRefused(f"Agent {report.agent!r} has no key at the center: add its secret to incentive.keys.")
+def signed(report: Report, claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an answer that proves who gave it."""
     if report.signature is None:
         raise ReportRefused(f"Agent {report.agent!r} sent an unsigned report: give the agent its key.")
-    if not authentic(report, key):
+    if not claim:
         raise ReportRefused(
-            f"A report in the name of agent {report.agent!r} is not signed with its key: it is someone else's, or its "
-            "key differs from the center's."
+            f"A report in the name of agent {report.agent!r} is not signed with its key for this round, these terms and "
+            "this model: it is someone else's, or was made for something else."
         )
+    return {"claim": claim, "signature": report.signature, "cosignature": report.cosignature}
 
 
 def points(report: Report, what: str, value: float | None, s_max: float) -> float:

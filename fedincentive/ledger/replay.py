@@ -1,7 +1,7 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
-Beside the payments' own rules there are four: the terms and a commitment are memos and post nothing (terms/1,
-commitment/1), a reversal posts the corrected entry with the other sign (reversal/1), a transfer what a person decided
+Beside the payments' own rules there are five: the terms, a commitment and signed reports are memos and post nothing
+(terms/1, commitment/1, reports/1), a reversal posts the corrected entry with the other sign (reversal/1), a transfer what a person decided
 (transfer/1). The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a
 run of an older release has none, and is held to its commitment as far as that goes.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 from .. import payments, terms
@@ -19,6 +20,8 @@ from ..errors import FedIncentiveError
 from ..payments import TREASURY, Amounts, Payment
 from ..payments.base import Body, Problem, points_within
 from ..terms import Terms
+from . import claims
+from .claims import Claims
 from .corrections import TRANSFER
 from .store import REVERSAL
 
@@ -37,6 +40,7 @@ class RunSoFar:
     counts: dict[str, int] = field(default_factory=dict)  # entries of each kind
     memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each payment
     agreed: dict[str, Payment] = field(default_factory=dict)
+    claims: Claims | None = None  # of a signed run
 
 
 class Replay:
@@ -54,6 +58,7 @@ class Replay:
         self._others: dict[str, Callable[[Body], Iterator[Problem | Amounts]]] = {
             terms.RULE: self._terms,
             COMMITTED: self._commitment,
+            claims.RULE: self._reports,
             REVERSAL: self._reversal,
             TRANSFER: self._transfer,
         }
@@ -71,7 +76,7 @@ class Replay:
                     yield from _compare(outcome, body["postings"])
                 else:
                     yield outcome
-            yield from ((name, f"{message}.") for name, message in self._held(run, body))
+            yield from ((name, message.rstrip(".") + ".") for name, message in self._held(run, body))
         except (FedIncentiveError, KeyError, TypeError, AttributeError, ValueError) as error:
             yield "recompute", f"the inputs do not fit the rule {body['rule']}: {type(error).__name__} {error}"
 
@@ -97,7 +102,7 @@ class Replay:
         kind, rule, number = body["kind"], body["rule"], body["round"]
         before = run.counts.get(kind, 0)
         run.counts[kind], run.entries = before + 1, run.entries + 1
-        if rule in KIND_OF and kind != KIND_OF[rule]:
+        if (rule in KIND_OF and kind != KIND_OF[rule]) or (rule == claims.RULE) != kind.startswith(claims.PREFIX):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)
         if payment is not None and kind not in payment.kinds:
@@ -124,6 +129,8 @@ class Replay:
             own = run.agreed[payment.name]
             yield from (("terms", wrong) for wrong in self._in_time(run, own, body, before))
             yield from (("terms", wrong) for wrong in own.against(body, agreed))
+            if run.claims is not None:
+                yield from run.claims.against(body, payment.told(SimpleNamespace(**body)))  # type: ignore[arg-type]
 
     def _in_time(self, run: RunSoFar, payment: Payment, body: Body, before: int) -> Iterator[str]:
         """Whether an entry comes when it is due: once in each training round, or once at the beginning or the end."""
@@ -152,6 +159,9 @@ class Replay:
         if given["minor"] != self.minor:
             yield "terms", f"they count {given['minor']} minor units per unit, this ledger {self.minor}."
         run.terms = Terms.read(given)
+        if run.terms.center is not None:
+            run.claims = Claims(body["run"], run.terms)
+            yield from run.claims.accepted(body)
         for name, agreed in given["payments"].items():
             found = next(filter(None, map(payments.by_rule, agreed["rules"])), None)
             if found is not None:
@@ -172,6 +182,16 @@ class Replay:
             if len(run.agreed) == len(run.terms.payments) and given["beta"] != str(price):
                 yield "terms", f"its beta is {given['beta']!r}, agreed is '{price}'."
             yield from (("terms", f"{wrong}.") for wrong in points_within(given["s"], run.terms.s_max, "points"))
+        if run.claims is not None:
+            yield from run.claims.committed(body)
+        yield {}
+
+    def _reports(self, body: Body) -> Iterator[Problem | Amounts]:
+        run = self._runs.setdefault(body["run"], RunSoFar())
+        if run.claims is None:
+            yield "signature", "there are signed reports, but the run's terms name no keys."
+        else:
+            yield from run.claims.take(body)
         yield {}
 
     def _reversal(self, body: Body) -> Iterator[Problem | Amounts]:

@@ -109,6 +109,15 @@ class Ledger(ABC):
     def genesis(self) -> str:
         return chain.genesis(self.minor)
 
+    def hashes(self, after: int = 0) -> Iterator[str]:
+        """The hashes of the entries after the first `after` ones."""
+        for seq in range(after + 1, self.head().count + 1) if after else ():
+            row = self.row(seq)
+            assert row is not None, f"entry {seq} is missing"
+            yield row.hash
+        if not after:
+            yield from (row.hash for row in self.rows())
+
     def entries(self, run: str | None = None) -> Iterator[Record]:
         """The entries in order; one whose stored body is no entry raises (see `verify`)."""
         for row in self.rows(run):

@@ -15,7 +15,7 @@ from ..settings import Settings
 
 PUBLIC = (
     "rounds", "gamma", "eta", "tau", "delta", "local", "epochs", "batch", "learning_rate",
-    "value_per_nat", "loss_cap", "report_values", "seed",
+    "value_per_nat", "loss_cap", "report_values", "seed", "scale", "minor",
 )  # fmt: skip
 
 

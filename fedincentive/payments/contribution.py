@@ -188,7 +188,8 @@ class Contribution(Payment):
     @classmethod
     def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
         """A tranche tells what its round delivered; a settlement at the end only the sum of all."""
-        return {"delivered": entry.inputs["delivered"]} if entry.kind == "tranche" else {}
+        names = ("s",) if entry.rule == SETTLEMENT else ("delivered", "total") if entry.kind == "tranche" else ("total",)
+        return {name: entry.inputs[name] for name in names}
 
     @property
     def live(self) -> bool:

@@ -276,7 +276,7 @@ class Truthful(Payment):
 
     @classmethod
     def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
-        return {"valuations": entry.inputs["valuations"]}
+        return {name: entry.inputs[name] for name in ("valuations", "previous") if name in entry.inputs}
 
     def deviations(self, game: Game, w: Array, s: Array, t: Array) -> Array:
         """The others' values, which a move of s_i changes too."""

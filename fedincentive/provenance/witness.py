@@ -16,7 +16,7 @@ from .keys import SIGNATURE, PublicKey
 from .merkle import EMPTY, check_consistency, is_path
 from .notes import Head, Note
 
-REMEMBERED = 64  # notes of the past, so that an old size with another root is known too
+REMEMBERED = 8  # notes of the past, so that an old size with another root is known too
 TWO_ROOTS, NO_PROOF = "one size, two roots", "not shown to extend what was seen"
 
 

@@ -1,0 +1,196 @@
+"""What an agent with a key does beside playing: it trusts no broadcast unread, signs what it says, and keeps receipts.
+
+A broadcast counts only when its center signed it for this run and these terms, in order, and when the ledger it shows
+extends the one seen before. Anything else is a BroadcastRefused; two histories are a LogForked with the evidence, and
+the agent says nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from .. import identity, terms
+from ..entry import Entry, canonical
+from ..errors import BroadcastRefused, FedIncentiveError, LogForked, SettingError
+from ..files import replace as write_file
+from ..messages import PHASES, Broadcast, Enrol, Report
+from ..payments import quantise
+from ..provenance import receipts
+from ..provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, name_in_files, words
+from ..provenance.notes import Note
+from ..provenance.witness import Witness
+
+log = logging.getLogger("fedincentive")
+WAITING = 64  # receipts that wait for the others' cosignatures
+
+
+class Notary:
+    """The agent's key, what it knows of its center, and the folder for its receipts and evidence (None: not kept)."""
+
+    def __init__(self, key: PrivateKey, center: PublicKey, folder: Path | None = None) -> None:
+        self.key, self.center = key, center
+        self.folder = None if folder is None else folder / name_in_files(key.name)
+        self._state: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, keys: KeyRing, agent: str, folder: Path | None = None) -> Notary:
+        """The notary of an agent whose private key is in this folder of keys, beside the center's public one."""
+        if agent not in keys.private:
+            raise SettingError(
+                f"incentive.keys has no private key of agent {agent!r}: make it with `fedincentive keys new {agent!r}`."
+            )
+        if identity.CENTER not in keys.public:
+            raise SettingError(f"incentive.keys has no public key of the center ({identity.CENTER}.pub): ask it for one.")
+        return cls(keys.private[agent], keys.public[identity.CENTER], folder)
+
+    # Signing
+
+    def enrol(self, enrol: Enrol) -> Enrol:
+        return replace(enrol, key=self.key.public.vkey)
+
+    def enrolment(self, run: str, enrol: Enrol) -> str:
+        """The signature of an enrolment."""
+        return identity.signed(self.key, identity.enrolment(run, enrol))
+
+    def sign(self, report: Report, told: Broadcast) -> Report:
+        """The report with the agent's signature, and its cosignature of a checkpoint it had not seen before."""
+        agreed = self._state["agreed"]
+        place = f"{agreed['digest']}\n{report.round}\n{report.phase}".encode()
+        nonce = sha256(self.key.sign(words("nonce", {"place": place.decode()}))).hexdigest()[:32]
+        report = replace(report, nonce=nonce)
+        said = identity.claim(report, self._answers, agreed["scale"], agreed["minor"], agreed["s_max"])
+        signature = identity.signed(self.key, words("report", said))
+        self._state["said"] = {"claim": said, "signature": signature}
+        return replace(report, signature=signature, cosignature=self._cosign(told))
+
+    def _cosign(self, told: Broadcast) -> str | None:
+        if told.log is None:
+            return None
+        note = Note.parse(told.log["note"])
+        if self._state.get("cosigned") != note.text:
+            self._state["cosigned"] = note.text
+            self._state["cosignature"] = str(note.cosigned(self.key, int(time.time())).signatures[-1])
+        return str(self._state["cosignature"])
+
+    # Checking
+
+    def check(self, told: Broadcast, enrol: Enrol) -> None:
+        """Take a broadcast in, or refuse it: BroadcastRefused, or LogForked with the evidence."""
+        if self._state.get("run") not in (None, told.run):
+            self._state = {}
+        agreed = self._agreed(told, enrol)
+        answers = identity.answers(told, agreed["digest"])
+        if not identity.is_signed(self.center, identity.broadcast(told, answers), told.signature):
+            raise BroadcastRefused(
+                f"A broadcast for round {told.round} ({told.phase}) of run {told.run!r} is not signed by the center "
+                f"that agent {self.key.name!r} knows ({self.center.vkey})."
+            )
+        place = [told.round, PHASES.index(told.phase)]
+        if place < self._state.get("place", place):
+            raise BroadcastRefused(f"A broadcast for round {told.round} ({told.phase}) comes after a later one.")
+        if told.log is not None:
+            self._witness(told)
+        self._state.update(run=told.run, agreed=agreed, place=place)
+        self._answers = answers
+
+    def _agreed(self, told: Broadcast, enrol: Enrol) -> dict[str, Any]:
+        """The terms: proposed in the first phase and held against what this agent enrolled with, known afterwards."""
+        if told.phase != "accept":
+            if "agreed" not in self._state:
+                raise BroadcastRefused(f"Run {told.run!r} has not shown its terms to agent {self.key.name!r} yet.")
+            return dict(self._state["agreed"])
+        try:
+            given = told.settings["terms"]
+            mine, scale = given["agents"][enrol.agent], given["scale"]
+            expected = {
+                "s_max": quantise(float(enrol.s_max), scale),
+                "s0": min(quantise(float(enrol.s0), scale), quantise(float(enrol.s_max), scale)),
+                "key": self.key.public.vkey,
+                **({} if enrol.commitment is None else {"data": enrol.commitment}),
+            }
+            if mine != expected:
+                raise BroadcastRefused(f"The terms of run {told.run!r} say {mine} of agent {enrol.agent!r}, not {expected}.")
+            if given["center"] != self.center.vkey or given["run"] != told.run:
+                raise BroadcastRefused(f"The terms shown for run {told.run!r} are another center's or another run's.")
+            digest = terms.digest(given)
+            return {"digest": digest, "scale": scale, "minor": given["minor"], "s_max": expected["s_max"]}
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise BroadcastRefused(f"The terms shown for run {told.run!r} are malformed: {error!r}.") from error
+
+    def _witness(self, told: Broadcast) -> None:
+        """The ledger that is shown must extend the one seen before, and hold the entries shown."""
+        shown: Mapping[str, Any] = told.log or {}
+        try:
+            note = Note.parse(shown["note"])
+            witness = Witness(note.head.origin, self.center, self._state.get("witness"))
+            before = witness.last.size if witness.last else 0
+            proof = [from_base64(one) for one in shown["proofs"].get(str(before), [])]
+            witness.check(str(note), proof)
+            self._receive(shown, note, before)
+            self._state["witness"] = witness.state
+        except LogForked as fork:
+            self._keep(f"fork-{told.round:06d}.json", canonical(fork.evidence))
+            raise
+        except (FedIncentiveError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise BroadcastRefused(f"What round {told.round} of run {told.run!r} shows of the ledger: {error}") from error
+
+    def _receive(self, shown: Mapping[str, Any], note: Note, before: int) -> None:
+        """Receipts for the new entries that concern this agent; when others have cosigned the last ones, with that."""
+        waiting: list[list[int]] = self._state.setdefault("waiting", [])  # seq, size of the checkpoint it has
+        if shown.get("cosigned"):
+            waiting[:] = self._with_cosignatures(Note.parse(shown["cosigned"]), waiting)
+        for item in shown["entries"]:
+            held = {"body": json.loads(item["body"]), "note": str(note), "path": item["path"]}
+            held = {**held, "previous": item["previous"], "receipt": 1, "seq": item["seq"]}
+            entry = receipts.read(canonical(held) + "\n").entry
+            if item["seq"] <= before or not self._concerns(entry):
+                continue
+            waiting.append([item["seq"], note.head.size])
+            self._keep(f"receipt-{item['seq']:08d}.json", canonical(held) + "\n")
+        del waiting[:-WAITING]
+
+    def _with_cosignatures(self, cosigned: Note, waiting: list[list[int]]) -> list[list[int]]:
+        """The receipts under a checkpoint get what the others signed; those that still wait are given back."""
+        left = [item for item in waiting if item[1] != cosigned.head.size]
+        for seq, size in waiting if self.folder is not None and cosigned.is_signed_by(self.center) else ():
+            path = self.folder / f"receipt-{seq:08d}.json"
+            if size == cosigned.head.size and path.exists():
+                held = json.loads(path.read_text())
+                if Note.parse(held["note"]).text == cosigned.text:
+                    self._keep(path.name, canonical({**held, "note": str(cosigned)}) + "\n")
+        return left
+
+    def _concerns(self, entry: Entry) -> bool:
+        """Whether an entry names this agent; one that calls it absent although it answered is a dispute."""
+        name, said = self.key.name, self._state.get("said")
+        if name in entry.inputs.get("absent", ()) and said and said["claim"]["round"] == entry.round:
+            if entry.kind == f"reports-{said['claim']['phase']}":
+                self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
+                log.warning(
+                    "Agent %s answered in round %d, but the ledger calls it absent: its signed report is kept for a "
+                    "dispute. Who is right cannot be decided from it.", name, entry.round,
+                )  # fmt: skip
+        return name in entry.postings or name in entry.inputs.get("said", {}) or entry.kind == terms.KIND
+
+    def _keep(self, file: str, text: str) -> None:
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_file(self.folder / file, lambda out: out.write(text.encode()), private=True)
+
+    # What must survive a crash
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._state = dict(state)
+

@@ -1,0 +1,92 @@
+"""The center's side of the transparency log: a Merkle tree over its ledger, whose checkpoints agents see and cosign."""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import ProvenanceError
+from ..ledger import Ledger
+from ..provenance.keys import PrivateKey, PublicKey
+from ..provenance.merkle import Tree
+from ..provenance.notes import Head, Note, SignatureLine
+
+SHOWN = 64  # of a run's entries that a broadcast shows at most; older ones are in the ledger
+
+
+def texts(proof: Iterable[bytes]) -> list[str]:
+    return [base64.b64encode(one).decode() for one in proof]
+
+
+class Log:
+    """What a ledger's owner tells of it: signed checkpoints, proofs that it only grew, and a run's latest entries."""
+
+    def __init__(self, ledger: Ledger, run: str, key: PrivateKey) -> None:
+        self.ledger, self.run, self.key = ledger, run, key
+        self.tree = Tree(ledger.hashes())
+        self._shown: deque[tuple[int, str, str]] = deque(maxlen=SHOWN)  # seq, hash before, body
+        for row in ledger.rows(run):
+            self._show(row.seq, row.body)
+
+    @property
+    def origin(self) -> str:
+        """Which log this is, by its first entry: that one never changes, and no other ledger has it."""
+        first = self.ledger.row(1)
+        if first is None:
+            raise ProvenanceError(f"The ledger {self.ledger.address} is empty: there is nothing to show yet.")
+        return f"fedincentive-ledger/{first.hash[:32]}"
+
+    def appended(self, seq: int, body: str) -> None:
+        """An entry of this run; other runs may have written before it."""
+        if seq > len(self.tree):
+            self.tree.extend(self.ledger.hashes(len(self.tree)))
+        if not self._shown or seq > self._shown[-1][0]:
+            self._show(seq, body)
+
+    def _show(self, seq: int, body: str) -> None:
+        before = self.ledger.row(seq - 1) if seq > 1 else None
+        self._shown.append((seq, self.ledger.genesis if before is None else before.hash, body))
+
+    @property
+    def note(self) -> Note:
+        """The checkpoint of now; signing again gives the same bytes."""
+        size = len(self.tree)
+        return Note(Head(self.origin, size, self.tree.root(size)).text).signed(self.key)
+
+    def told(self, sizes: Iterable[int], cosigned: str) -> dict[str, Any]:
+        """What a broadcast says to agents that last saw these sizes."""
+        note, sizes = self.note, {size for size in sizes if size <= len(self.tree)}
+        size = note.head.size
+        since = min(sizes, default=0)
+        entries = [
+            {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
+            for seq, before, body in self._shown
+            if since < seq <= size
+        ]
+        proofs = {str(old): texts(self.tree.consistency(old, size)) for old in sorted(sizes) if 0 < old < size}
+        return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}
+
+
+def with_cosignatures(note: Note, given: Mapping[str, str | None], keys: Mapping[str, PublicKey]) -> Note:
+    """The checkpoint with the agents' cosignatures; one that is not what it says is left out."""
+    for agent in sorted(given):
+        try:
+            line = SignatureLine.parse(given[agent] or "")
+        except ValueError:
+            continue
+        longer = Note(note.text, (*note.signatures, line))
+        if line not in note.signatures and longer.cosigned_at(keys[agent]) is not None:
+            note = longer
+    return note
+
+
+def cosigned_by(text: str, keys: Mapping[str, PublicKey]) -> dict[str, int]:
+    """Who cosigned a checkpoint, and when."""
+    try:
+        note = Note.parse(text)
+        times = {name: note.cosigned_at(key) for name, key in keys.items()}
+    except ProvenanceError:
+        return {}
+    return {name: time for name, time in times.items() if time is not None}

@@ -1,0 +1,116 @@
+"""Signed claims: that every input of every payment of a signed run was said by its agent.
+
+A `reports-PHASE` entry (rule reports/1) keeps what the agents said in a round with their signatures, and comes before
+the payments that follow from it. `reports-contribute` keeps the last word of each agent on its s.
+
+    {"terms", "model", "seen", "absent": [...], "said": {agent: {"s", "delivered", "update", "valuation", "nonce", "signature"}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import ProvenanceError
+from ..payments.base import Body, Problem
+from ..provenance.keys import PublicKey, from_base64, words
+from ..terms import Terms
+
+RULE = "reports/1"
+PREFIX = "reports-"
+OWN = ("s", "delivered", "update", "valuation", "nonce")
+
+
+class Claims:
+    """What the agents of one signed run have said so far, every word of it checked."""
+
+    def __init__(self, run: str, terms: Terms) -> None:
+        self.run, self.terms = run, terms
+        self.keys: dict[str, PublicKey] = {}
+        for agent in terms.s_max:
+            try:
+                self.keys[agent] = PublicKey.parse((terms.keys or {}).get(agent, ""))
+            except ProvenanceError:
+                continue
+        self.s = dict(terms.s0)
+        self.delivered: dict[str, int] = {}
+        self.total = dict.fromkeys(terms.s_max, 0)
+        self.valuations: dict[str, int] = {}
+        self.previous: dict[str, int] = {}  # the valuations before those of the round
+        self.round = -1  # of the last training round that was reported
+        self.signatures = 0
+
+    def accepted(self, body: Body) -> Iterator[Problem]:
+        """Everybody signed the terms, or there is no run."""
+        given = body["inputs"].get("accepted", {})
+        for agent in self.terms.s_max:
+            if agent not in given or not self._signed(agent, given[agent], body["round"], "accept", {}):
+                yield "signature", f"{agent!r} did not sign the terms."
+
+    def take(self, body: Body) -> Iterator[Problem]:
+        """A round's reports: each must be signed for this run, these terms and this round."""
+        given, phase = body["inputs"], body["kind"].removeprefix(PREFIX)
+        if given["terms"] != self.terms.digest:
+            yield "signature", "the reports are for other terms."
+        if phase not in ("contribute", "train", "value"):
+            yield "kind", f"there are no reports of a phase {phase!r}."
+            return
+        shared = {key: given[key] for key in ("model", "seen") if key in given}
+        for agent, said in given["said"].items():
+            number = said["round"] if phase == "contribute" else body["round"]
+            if agent not in self.keys or not self._signed(agent, said, number, phase, shared):
+                yield "signature", f"{agent!r} did not sign what is said in its name."
+        if phase == "train":
+            self._deliver(given, body["round"])
+        self.s.update(_said(given, "s"))
+        self.valuations.update(_said(given, "valuation"))
+        if phase == "train":
+            self.previous = dict(self.valuations)
+
+    def _deliver(self, given: Mapping[str, Any], number: int) -> None:
+        """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""
+        self.delivered.update(dict.fromkeys(given.get("absent", ()), 0))
+        self.delivered.update(_said(given, "delivered"))
+        for agent in self.total:
+            self.total[agent] += self.delivered.get(agent, 0)
+        self.round = number
+
+    def committed(self, body: Body) -> Iterator[Problem]:
+        yield from self._compare("s", body["inputs"]["s"], self.s)
+        self.delivered = dict(self.s)
+
+    def against(self, body: Body, told: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
+        """In what a payment's inputs differ from what the agents said."""
+        if "s" not in told and body["round"] != self.round:
+            yield "claims", f"no signed reports of round {body['round']} come before it."
+        known = {
+            "s": self.s,
+            "delivered": self.delivered,
+            "total": self.total,
+            "valuations": self.valuations,
+            "previous": self.previous,
+        }
+        for what, given in told.items():
+            if what in known:
+                yield from self._compare(what, given, known[what])
+        if "previous" in told:
+            self.previous = dict(self.valuations)
+
+    def _compare(self, what: str, given: Mapping[str, int], said: Mapping[str, int]) -> Iterator[Problem]:
+        for agent in sorted({*given, *said}):
+            if given.get(agent, 0) != said.get(agent, 0):
+                yield "claims", f"{what} of {agent!r} is {given.get(agent, 0)}, it said {said.get(agent, 0)}."
+
+    def _signed(self, agent: str, said: Mapping[str, Any], number: int, phase: str, shared: Mapping[str, Any]) -> bool:
+        own = {key: said[key] for key in OWN if key in said}
+        seen = {"seen": said["seen"]} if "seen" in said else {}
+        place = {"run": self.run, "terms": self.terms.digest, "round": number, "phase": phase, "agent": agent}
+        self.signatures += 1
+        try:
+            return self.keys[agent].verify(from_base64(said["signature"]), words("report", {**shared, **seen, **place, **own}))
+        except (ValueError, TypeError, KeyError):
+            return False
+
+
+def _said(given: Mapping[str, Any], what: str) -> dict[str, int]:
+    return {agent: said[what] for agent, said in given["said"].items() if what in said}
