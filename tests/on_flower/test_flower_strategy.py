@@ -375,6 +375,22 @@ def test_bad_reports_are_refused_and_the_round_goes_on(change: Any, grid: Any, t
     assert np.isfinite(strategy.center.w["w"]).all()
 
 
+def test_a_node_whose_reply_is_refused_is_asked_once_more(grid: Any, tmp_path: Path) -> None:
+    """A reply that was spoilt once does not cost its agent the round; one that stays bad ends the waiting."""
+    expected, _ = started(deployed(grid, 4, []), tmp_path / "calm")
+    nodes, spoilt = deployed(grid, 4, []), []
+
+    def once(content: RecordDict) -> None:
+        spoilt.append(content["incentive"]["round"])
+        if spoilt.count(spoilt[-1]) == 1:
+            content["incentive"]["delivered"] = float("nan")
+
+    nodes.before_answer = hostile(once)
+    strategy, _ = started(nodes, tmp_path / "spoilt")
+    assert len(spoilt) == 4 and not any(result.absent for result in strategy.rounds)
+    assert strategy.outcome.head == expected.outcome.head
+
+
 @pytest.mark.parametrize("metrics", [{"num-examples": -30, "mean": 1.0}, {"num-examples": 30, "mean": [1.0, 2.0]}])
 def test_metrics_without_an_average_do_not_end_the_run(metrics: Any, grid: Any, tmp_path: Path) -> None:
     """Weights that sum to zero; a list where the others send a number."""
