@@ -20,6 +20,7 @@ from ...game import Game
 from ...game import read as read_game
 from ...hosting import Session
 from ...messages import Enrol
+from .. import network_json
 from . import aggregator as server_side
 from .arrays import arrays, buffers
 from .data import local_data
@@ -72,6 +73,14 @@ class Host:
     @cached_property
     def agents(self) -> tuple[str, ...]:
         return self.names if self.game is None else self.game.agents
+
+    def largest_message(self, rank: int) -> int:
+        """Bytes of the largest message of this run: a model, twice if a trainer likes, and what is said beside it."""
+        if self.game is not None:
+            model = {"w": self.game.w0}
+        else:
+            model = arrays((self.trainer if rank else self.aggregator).get_model_params())
+        return 2 * sum(array.nbytes for array in model.values()) + network_json.MOST_BYTES
 
     # The center's side
 

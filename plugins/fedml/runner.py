@@ -67,7 +67,7 @@ class Runner:
                 f"mpirun starts {self.args.comm.Get_size()} processes; train_args.client_num_in_total = {host.n} needs "
                 f"{size}: one for the server and one for each client."
             )
-        link = connect(self.args, rank, size)
+        link = connect(self.args, rank, size, host.host, lambda: host.largest_message(rank))
         try:
             if rank == 0:
                 self._serve(link)

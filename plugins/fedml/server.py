@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from ...center import Center
 from ...checks import nearest
@@ -43,9 +43,11 @@ class Server:
         self.keys, self.progress = session.keys, progress
         self._start, self.center = start, resumed
         self._enrolled: dict[str, Enrol] = {}
-        self._refused: set[str] = set()  # answered this round, but not acceptably
+        self._refused: set[str] = set()  # agents whose own answer in this round is not acceptable
+        self._said: dict[str, str] = {}  # the last refusal of each in this round
         self._frame: bytes = b""
         self._sent: dict[str, float] = {}  # when the broadcast last went to each agent
+        self._under_way: dict[str, Future[None]] = {}
         self._senders = ThreadPoolExecutor(2 * len(ranks)) if link.concurrent else None
 
     def run(self) -> Center:
@@ -73,6 +75,7 @@ class Server:
         broadcast = center.broadcast()
         self._frame = wire.encode(broadcast)
         self._refused.clear()
+        self._said.clear()
         for agent in center.missing:
             self._send(agent, self._frame, self.host.round_timeout)
         end = time.monotonic() + self.host.round_timeout
@@ -120,10 +123,15 @@ class Server:
         try:
             self.center.submit(report)
         except ReportRefused as refusal:
-            log.warning("Refused a report from %s: %s", sender, str(refusal)[:LOGGED])
+            words = str(refusal)[:LOGGED]
+            if self._said.get(report.agent) != words:  # it is asked again with every heartbeat, and may say the same
+                log.warning("Refused a report from %s: %s", sender, words)
+            if report.agent in self.ranks:
+                self._said[report.agent] = words
             key = (self.keys or {}).get(report.agent)
-            # Someone else's report in an agent's name must not cost the agent its round.
-            if self.keys is None or (key is not None and authentic(report, key)):
+            # Only the agent itself can end the waiting for it. Without keys nobody knows who wrote this, so the round
+            # waits for a better one until its time is up.
+            if key is not None and authentic(report, key):
                 self._refused.add(report.agent)
 
     def _hello(self, sender: str, hello: wire.Hello) -> None:
@@ -140,7 +148,10 @@ class Server:
     def _is_stuck(self, agent: str, center: Center) -> bool:
         """An idle client that has not answered: it was restarted, or the broadcast or its answer was lost."""
         awaited = self.ranks if center.done else set(center.missing) - self._refused
-        return agent in awaited and time.monotonic() - self._sent.get(agent, -math.inf) > self.host.heartbeat / 2
+        under_way = self._under_way.get(agent)
+        if agent not in awaited or (under_way is not None and not under_way.done()):
+            return False
+        return time.monotonic() - self._sent.get(agent, -math.inf) > self.host.heartbeat / 2
 
     def _wrong_with(self, hello: wire.Hello) -> str:
         enrol = hello.enrol
@@ -156,7 +167,8 @@ class Server:
         """Never waits for one slow or dead client while the others could work."""
         self._sent[agent] = time.monotonic()
         if self._senders is not None:
-            return self._senders.submit(self._send_now, agent, frame, timeout)
+            self._under_way[agent] = self._senders.submit(self._send_now, agent, frame, timeout)
+            return self._under_way[agent]
         self._send_now(agent, frame, timeout)
         return None
 

@@ -59,6 +59,20 @@ class FedmlSettings(hosting.HostSettings):
     heartbeat: float = setting(
         checks.real(above=0.0), 5.0, help="Seconds of silence after which a client shows it is there."
     )
+    tls_ca: str | None = setting(
+        checks.optional(checks.text),
+        None,
+        help="PEM file of the authority that signed every rank's certificate; with it the gRPC link is encrypted.",
+    )
+    tls_certificate: str | None = setting(
+        checks.optional(checks.text), None, help="PEM file of this rank's own certificate, for its address."
+    )
+    tls_key: str | None = setting(
+        checks.optional(checks.text), None, help="PEM file of the certificate's private key, without a password."
+    )
+    tls_mutual: bool = setting(
+        checks.flag, True, help="Whether who calls must show a certificate too, or only who is called."
+    )
 
 
 def read(args: Any) -> tuple[Settings, FedmlSettings]:

@@ -19,16 +19,20 @@ import numpy as np
 
 from ...errors import FedIncentiveError
 from ...messages import Broadcast, Enrol, Report
+from .. import network_json
 
 PREFIX = struct.Struct("<4sBI")
 MAGIC, VERSION = b"FINC", 1
-HEAD_LIMIT = 64 * 2**20
+MOST_CHARACTERS = 1000  # of a name, a signature, or what is said about a message that is refused
 MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
 DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
 
 
 class WireError(FedIncentiveError, ValueError):
     """Bytes that are no message of ours."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words[:MOST_CHARACTERS])
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,10 @@ def encode(message: Message) -> bytes:
             parts.append(array.data.cast("B") if array.size else b"")
     head = json.dumps({"kind": kind, "body": body, "arrays": listed}, default=_plain).encode()
     head += b" " * (-(PREFIX.size + len(head)) % 16)  # so that arrays begin where the processor likes them to
+    try:
+        network_json.check(head)
+    except ValueError as error:
+        raise WireError(f"A {kind} of this run does not travel: it would need {error}.") from None
     return b"".join([PREFIX.pack(MAGIC, VERSION, len(head)), head, *parts])
 
 
@@ -78,7 +86,7 @@ def decode(data: Buffer) -> Message:
         return _decode(memoryview(data).toreadonly())
     except WireError:
         raise
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, struct.error) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, struct.error) as error:
         raise WireError(f"not a fedincentive message ({type(error).__name__}: {error})") from None
 
 
@@ -88,10 +96,10 @@ def _decode(data: memoryview) -> Message:
         raise WireError(f"not a fedincentive message (it begins with {bytes(data[:4])!r})")
     if version != VERSION:
         raise WireError(f"version {version} of the message format; this side speaks version {VERSION}")
-    if length > min(HEAD_LIMIT, len(data) - PREFIX.size):
+    if length > min(network_json.MOST_BYTES, len(data) - PREFIX.size):
         raise WireError(f"a head of {length} bytes in a message of {len(data)}")
     start = PREFIX.size + length
-    head = json.loads(bytes(data[PREFIX.size : start]))
+    head = network_json.read(bytes(data[PREFIX.size : start]))
     kind, body = head["kind"], dict(head["body"])
     if kind not in _KINDS:
         raise WireError(f"unknown kind {kind!r}")
@@ -160,6 +168,8 @@ def _checked(cls: type, body: dict[str, Any]) -> Any:
     for name, types in wanted.items():
         if type(body[name]) not in types:
             raise WireError(f"{cls.__name__}.{name} is a {type(body[name]).__name__}")
+        if type(body[name]) is str and len(body[name]) > MOST_CHARACTERS:
+            raise WireError(f"{cls.__name__}.{name} has {len(body[name])} characters, more than {MOST_CHARACTERS}")
         if float in types and body[name] is not None:
             body[name] = float(body[name])  # an int that no float holds is refused here, and nowhere later
         elif type(body[name]) is int and not 0 <= body[name] < 2**63:

@@ -22,6 +22,7 @@ log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
 
 # Flower's own exchange asks every 3 seconds, which is most of a scalar round; each poll here is one short request.
 FIRST_POLL, LAST_POLL = 0.05, 1.0
+LOGGED = 500  # characters of what a node caused that go into the log
 MEMBERSHIP = 2.0  # seconds between looks for new nodes while waiting for answers
 
 Make = Callable[[int], Message]  # the message of this round for a node
@@ -41,6 +42,7 @@ class Nodes:
         self._claims: dict[str, int] = {}  # a name another node still holds -> the node that wants it
         self._failures: dict[int, str] = {}  # nodes that could not enrol, and why
         self._missed: set[str] = set()  # agents that did not answer the last round they were asked in
+        self._refused = False
         self._looked = 0.0
 
     def enrol(self, wanted: int, timeout: float) -> list[Enrol]:
@@ -72,10 +74,11 @@ class Nodes:
     def ask(self, agents: Sequence[str], make: Make, timeout: float) -> Iterator[tuple[str, Message]]:
         """Send each agent its message and yield (agent, reply) as replies come, until all have answered or time is up.
 
-        An agent that comes back at another node while the round is open is asked again there.
+        An agent that comes back at another node while the round is open is asked again there. One whose reply was
+        refused is asked once more: Flower lets only an agent's own node reply, so no stranger's reply ends the waiting.
         """
         waiting: dict[str, str] = {}  # message id -> agent
-        silent = set(agents)
+        silent, twice = set(agents), set[str]()
         self._returned()
         self._send(agents, make, waiting)
         end, pause = time.monotonic() + timeout, FIRST_POLL
@@ -88,7 +91,12 @@ class Nodes:
                     log.warning("Agent %s (node %d): %s", agent, self.by_agent[agent], _short(message.error.reason))
                     continue
                 silent.discard(agent)
+                self._refused = False
                 yield agent, message
+                if self._refused and agent not in twice:
+                    twice.add(agent)
+                    silent.add(agent)
+                    self._send([agent], make, waiting)
             if time.monotonic() - self._looked >= MEMBERSHIP:
                 self._send([agent for agent in self._returned() if agent in silent], make, waiting)
             if waiting and not any(agent in silent for agent in waiting.values()):
@@ -97,6 +105,10 @@ class Nodes:
                 time.sleep(min(pause, max(0.0, end - time.monotonic())))
                 pause = min(1.5 * pause, LAST_POLL)
         self._missed = (self._missed - set(agents)) | silent
+
+    def refuse(self) -> None:
+        """The reply that was just yielded is not acceptable."""
+        self._refused = True
 
     def _send(self, agents: Sequence[str], make: Make, waiting: dict[str, str]) -> None:
         messages = {agent: make(self.by_agent[agent]) for agent in agents}
@@ -147,8 +159,8 @@ class Nodes:
                     raise ReportRefused(_short(message.error.reason))
                 self._claim(node, *read_enrol(message.content, f"node {node}"))
             except ReportRefused as refusal:
-                self._failures[node] = str(refusal)
-                log.warning("Node %d did not enrol: %s", node, refusal)
+                self._failures[node] = str(refusal)[:LOGGED]
+                log.warning("Node %d did not enrol: %s", node, self._failures[node])
 
     def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
         name = enrol.agent

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,9 +21,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from ...errors import ReportRefused
 from ...messages import Broadcast, Enrol, Phase, Report, Update
+from .. import network_json
 
 INCENTIVE = "incentive"
 METRICS = "metrics"
+MOST_CHARACTERS = 1000  # of a name or a signature
 # How each phase travels: scalars as queries, the model as Flower's own train and evaluate messages
 MESSAGE_TYPES = {"enrol": "query.enrol", "contribute": "query.contribute", "train": "train", "value": "evaluate"}
 
@@ -40,8 +43,7 @@ def view(array: Array) -> np.ndarray:
     version = np.lib.format.read_magic(head)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read_header(head)
-    count = int(np.prod(shape, dtype=np.int64))
-    flat = np.frombuffer(array.data, dtype, count, head.tell())
+    flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
@@ -75,7 +77,7 @@ def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
         record["phase"],
         w,
         dict(zip(record["agents"], record["s"], strict=True)),
-        json.loads(record["settings"]),
+        network_json.read(record["settings"].encode()),
     )
 
 
@@ -106,7 +108,7 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
     record = incentive(content, agent)
     if record.get("agent") != agent:
         raise ReportRefused(
-            f"The node of agent {agent!r} sends a report in the name of {record.get('agent')!r}: it may only speak for "
+            f"The node of agent {agent!r} sends a report in the name of {short(record.get('agent'))}: it may only speak for "
             "itself."
         )
     if record.get("away") is True:
@@ -155,8 +157,15 @@ def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:
 def _typed(record: Mapping[str, Any], key: str, kind: type, sender: str) -> Any:
     value = record.get(key)
     if type(value) is not kind:
-        raise ReportRefused(f"{sender!r} sends {key} = {value!r}: a {kind.__name__} is needed.")
+        raise ReportRefused(f"{sender!r} sends {key} = {short(value)}: a {kind.__name__} is needed.")
+    if kind is str and len(value) > MOST_CHARACTERS:
+        raise ReportRefused(f"{sender!r} sends a {key} of {len(value)} characters, more than {MOST_CHARACTERS}.")
     return value
+
+
+def short(value: Any) -> str:
+    """A value of a sender's as it may stand in a log."""
+    return repr(value)[:80]
 
 
 def _number(record: Mapping[str, Any], key: str, sender: str) -> float | None:
@@ -169,5 +178,5 @@ def _update(content: RecordDict, agent: str, arrays_key: str) -> Update | None:
         return None
     try:
         return to_arrays(record)
-    except (TypeError, ValueError, EOFError, MemoryError) as error:
-        raise ReportRefused(f"Agent {agent!r} sends arrays that cannot be read: {error}.") from None
+    except Exception as error:  # NumPy's reader of headers has many ways to fail
+        raise ReportRefused(f"Agent {agent!r} sends arrays that cannot be read: {str(error)[:200]}.") from None

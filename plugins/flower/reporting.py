@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from flwr.app import MetricRecord, RecordDict
 
 from ...messages import RoundResult
 
+log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
 MetricsOf = Callable[[list[RecordDict], str], MetricRecord]
 
 
@@ -18,7 +20,11 @@ def averages(contents: list[RecordDict], weight: str, average: MetricsOf) -> dic
     records = [next(iter(content.metric_records.values())) for content in own]
     if not own or any(set(record) != set(records[0]) for record in records) or weight not in records[0]:
         return {}
-    return dict(average(own, weight)) if any(record[weight] for record in records) else {}
+    try:
+        return dict(average(own, weight)) if any(record[weight] for record in records) else {}
+    except Exception as error:  # weights that sum to zero, lists among numbers: no node may end the others' run so
+        log.warning("The agents' metrics have no average: %s: %s", type(error).__name__, str(error)[:200])
+        return {}
 
 
 def numbers(found: RoundResult, minor: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ...messages import RoundResult, Update
 from ...payments import Oracles
 from ...settings import Settings
 from . import reporting
-from .nodes import Nodes
+from .nodes import LOGGED, Nodes
 from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
 from .settings import FlowerSettings, read
 
@@ -237,7 +237,8 @@ class IncentiveStrategy(FedAvg):
                 if report is not None and self.center.submit(report):
                     contents[agent] = RecordDict(dict(reply.content.metric_records))  # the arrays are the center's now
             except ReportRefused as refusal:
-                log.warning("%s", refusal)
+                log.warning("%s", str(refusal)[:LOGGED])
+                self.nodes.refuse()
         found = self.center.close()
         self.rounds.append(found)
         self.session.note(found)

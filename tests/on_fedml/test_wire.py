@@ -7,6 +7,7 @@ import io
 import pickle
 import struct
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from exploits import Exploit, nested, plain
 from fedincentive.plugins.fedml import wire
 from hypothesis import given
 from hypothesis import strategies as st
+from worst_frames import framed, resized, worst
 
 from fedincentive.identity import enrolment_is_authentic, sign_enrolment
 from fedincentive.messages import Broadcast, Enrol, Report
@@ -105,13 +107,43 @@ def test_a_shape_of_huge_numbers_costs_nothing_and_is_not_repeated() -> None:
         assert time.process_time() - start < 5.0  # the product alone took ten seconds for two megabytes
 
 
-def resized(frame: bytes, old: bytes, new: bytes) -> bytes:
-    """A frame whose head says something else, with the right length of it."""
-    magic, version, length = wire.PREFIX.unpack_from(frame)
-    head, arrays = frame[wire.PREFIX.size :][:length], frame[wire.PREFIX.size + length :]
-    assert old in head
-    head = head.replace(old, new, 1)
-    return wire.PREFIX.pack(magic, version, len(head)) + head + arrays
+def test_no_head_costs_more_than_a_second_or_64_megabytes() -> None:
+    for kind, frame in worst().items():
+        start = time.process_time()
+        with contextlib.suppress(wire.WireError):
+            wire.decode(frame)
+        assert time.process_time() - start < 1.0, kind
+        tracemalloc.start()
+        with contextlib.suppress(wire.WireError):
+            wire.decode(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 64 * 2**20, f"{kind}: {peak} bytes"
+
+
+def test_heads_of_large_runs_pass_and_larger_ones_say_so_at_the_sender() -> None:
+    w = {f"block{i}.layer.weight": np.zeros((1, 1, 1, 1), np.float32) for i in range(5000)}
+    sent = Broadcast("run", 7, 2, "train", w, {f"agent-{i:05d}": i + 1 / 3 for i in range(10_000)}, {})
+    same(wire.decode(wire.encode(sent)), sent)
+    with pytest.raises(wire.WireError, match="A broadcast of this run does not travel: .* 4\\d+ items, more than 262144"):
+        wire.encode(Broadcast("run", 7, 2, "train", None, {f"agent-{i}": 1.0 for i in range(200_000)}, {}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (b'"s": 0.5', b'"s": 0.' + b"1" * 50, "a number of 52 digits"),
+        (b'"s": 0.5', b'"s": 0.5, "s": 0.6', "says something twice"),
+        (b'"s": 0.5', b'"s": ' + b"[" * 20 + b"]" * 20, "nested more than 16 deep"),
+        (b'"s": 0.5', b'"s": ' + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+        (b'"agent": "a"', b'"agent": "' + b"a" * 1001 + b'"', "Report.agent has 1001 characters"),
+        (b'"agent": "a"', b'"agent": "\xc3\xa9"', "UnicodeDecodeError"),
+    ],
+)  # fmt: skip
+def test_heads_that_no_sender_of_ours_writes_are_refused(old: bytes, new: bytes, words: str) -> None:
+    frame = wire.encode(Report("run", 0, "contribute", "a", s=0.5))
+    with pytest.raises(wire.WireError, match=words):
+        wire.decode(resized(frame, old, new))
 
 
 def hostile(touched: Path) -> dict[str, bytes]:
@@ -136,10 +168,6 @@ def hostile(touched: Path) -> dict[str, bytes]:
         "an array too few": valid[:-8],
         "an array too many": valid + bytes(8),
     }
-
-
-def framed(head: bytes) -> bytes:
-    return wire.PREFIX.pack(wire.MAGIC, 1, len(head)) + head
 
 
 @pytest.mark.parametrize("kind", hostile(Path("/nowhere")))

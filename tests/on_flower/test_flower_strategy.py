@@ -360,6 +360,10 @@ def npy(header: str) -> Array:
         with_arrays(w=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }")),
         with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (900000000,), }")),
         with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }")),
+        with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (10**30, 1), }".replace("10**30", "9" * 30))),
+        with_arrays(w=npy("(" * 100)),
+        lambda content: content["incentive"].__setitem__("run", "r" * 10**6),
+        lambda content: content["incentive"].__setitem__("signature", "s" * 10**6),
     ],
 )  # fmt: skip
 def test_bad_reports_are_refused_and_the_round_goes_on(change: Any, grid: Any, tmp_path: Path) -> None:
@@ -369,6 +373,32 @@ def test_bad_reports_are_refused_and_the_round_goes_on(change: Any, grid: Any, t
     assert strategy.outcome.status == "complete"
     assert {result.absent for result in strategy.rounds if result.phase == "train"} == {("agent-3",)}
     assert np.isfinite(strategy.center.w["w"]).all()
+
+
+def test_a_node_whose_reply_is_refused_is_asked_once_more(grid: Any, tmp_path: Path) -> None:
+    """A reply that was spoilt once does not cost its agent the round; one that stays bad ends the waiting."""
+    expected, _ = started(deployed(grid, 4, []), tmp_path / "calm")
+    nodes, spoilt = deployed(grid, 4, []), []
+
+    def once(content: RecordDict) -> None:
+        spoilt.append(content["incentive"]["round"])
+        if spoilt.count(spoilt[-1]) == 1:
+            content["incentive"]["delivered"] = float("nan")
+
+    nodes.before_answer = hostile(once)
+    strategy, _ = started(nodes, tmp_path / "spoilt")
+    assert len(spoilt) == 4 and not any(result.absent for result in strategy.rounds)
+    assert strategy.outcome.head == expected.outcome.head
+
+
+@pytest.mark.parametrize("metrics", [{"num-examples": -30, "mean": 1.0}, {"num-examples": 30, "mean": [1.0, 2.0]}])
+def test_metrics_without_an_average_do_not_end_the_run(metrics: Any, grid: Any, tmp_path: Path) -> None:
+    """Weights that sum to zero; a list where the others send a number."""
+    nodes = deployed(grid, 3, [], rounds=1, strategy="fixed", start=1.0)
+    nodes.before_answer = hostile(lambda content: content.__setitem__("metrics", MetricRecord(metrics)))
+    strategy, result = started(nodes, tmp_path)
+    assert strategy.outcome.status == "complete" and not strategy.rounds[-1].absent
+    assert "mean" not in result.train_metrics_clientapp[1]
 
 
 def test_a_client_that_raises_is_absent(grid: Any, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ....checks import nearest
 from ....errors import SettingError
+from ..settings import FedmlSettings
 from ..wire import Buffer
 
 BACKENDS = ("GRPC", "MPI", "TRPC")
@@ -27,13 +29,17 @@ class Transport(Protocol):
         """After an error: let nobody wait for this end."""
 
 
-def connect(args: Any, rank: int, size: int) -> Transport:
-    """The link for `args.backend`; `size` counts the server too."""
+def connect(args: Any, rank: int, size: int, host: FedmlSettings, largest: Callable[[], int]) -> Transport:
+    """The link for `args.backend`; `size` counts the server too, `largest()` is the most bytes a message has."""
     backend = str(args.backend)
     if backend == "GRPC":
-        from .over_grpc import GrpcTransport
+        from . import tls
+        from .over_grpc import GrpcTransport, read_table
 
-        return GrpcTransport(required(args, "grpc_ipconfig_path"), rank, size)
+        table = required(args, "grpc_ipconfig_path")
+        return GrpcTransport(table, rank, size, largest(), tls.read(host, read_table(table, size)[rank]))
+    if host.tls_ca or host.tls_certificate or host.tls_key:
+        raise SettingError(f"incentive.tls_ca and its fellows are for backend GRPC, not {backend}: leave them out.")
     if backend == "MPI":
         from .over_mpi import MpiTransport
 

@@ -20,7 +20,8 @@ from fedml.core.distributed.communication.grpc import grpc_comm_manager_pb2_grpc
 
 from ....errors import RunError, SettingError
 from ..wire import Buffer
-from .chunks import PART, Assembly, Busy, Lost, divide
+from .chunks import LARGEST, PART, Assembly, Busy, Lost, Oversized, divide
+from .tls import Tls
 
 OPTIONS = [
     ("grpc.max_send_message_length", PART + 1024),
@@ -31,26 +32,32 @@ OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
 ]
 BUSY, AGAIN = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.FAILED_PRECONDITION
-PASSING = (grpc.StatusCode.UNAVAILABLE, BUSY, AGAIN)
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, BUSY, AGAIN)
 PAUSE = 0.2
 SERVER = 0
-WAITING_FRAMES = 256  # a flood is turned away instead of filling the memory
+WAITING_FRAMES, WAITING_BYTES = 256, 64 * 2**20  # a flood is turned away instead of filling the memory
 
 
 class GrpcTransport:
+    """`limit` is the size of the largest frame that may come. With `tls` nothing travels in the clear."""
+
     concurrent = True
 
-    def __init__(self, table: str, rank: int, size: int) -> None:
-        self.rank = rank
+    def __init__(self, table: str, rank: int, size: int, limit: int = LARGEST, tls: Tls | None = None) -> None:
+        self.rank, self._tls = rank, tls
         self._addresses = read_table(table, size)
         self._inbox: queue.Queue[tuple[str, Buffer]] = queue.Queue()
-        self._assembly, self._in_use = Assembly(), False
+        self._assembly, self._in_use = Assembly(max(limit, PART)), False
         self._channels: dict[int, grpc.Channel] = {}
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=OPTIONS)
         service.add_gRPCCommManagerServicer_to_server(_Inbox(self._inbox, self._assembly), self._server)
         address = self._addresses[rank]
         try:
-            bound = self._server.add_insecure_port(address)
+            bound = (
+                self._server.add_insecure_port(address)
+                if tls is None
+                else self._server.add_secure_port(address, tls.listening())
+            )
         except RuntimeError as error:
             raise RunError(f"Rank {rank} cannot listen on {address} ({error}). Is another run using it?") from None
         if not bound:
@@ -60,7 +67,12 @@ class GrpcTransport:
 
     def send(self, rank: int, frame: bytes, timeout: float) -> None:
         if rank not in self._channels:
-            self._channels[rank] = grpc.insecure_channel(self._addresses[rank], options=OPTIONS)
+            address = self._addresses[rank]
+            self._channels[rank] = (
+                grpc.insecure_channel(address, options=OPTIONS)
+                if self._tls is None
+                else grpc.secure_channel(address, self._tls.calling(), options=OPTIONS)
+            )
         stub, end = service.gRPCCommManagerStub(self._channels[rank]), time.monotonic() + timeout
         parts, number = divide(frame), 0
         while number < len(parts):
@@ -72,7 +84,7 @@ class GrpcTransport:
                 # A call that was under way when the other end died fails at once; that end may be coming back.
                 if error.code() not in PASSING or time.monotonic() + PAUSE > end:
                     where = f"rank {rank} at {self._addresses[rank]}"
-                    raise ConnectionError(f"{where}: {error.code().name}") from None
+                    raise ConnectionError(f"{where}: {error.code().name}, {error.details()}") from None
                 if error.code() is BUSY and rank == SERVER:
                     end = time.monotonic() + timeout  # it is there, and will have time
                 if error.code() is AGAIN:
@@ -104,16 +116,29 @@ class _Inbox(service.gRPCCommManagerServicer):
 
     def sendMessage(self, request: pb2.CommRequest, context: grpc.ServicerContext) -> pb2.CommResponse:  # noqa: N802
         try:
-            if self._inbox.qsize() >= WAITING_FRAMES:
+            if self._inbox.qsize() >= WAITING_FRAMES or self._waiting() > WAITING_BYTES:
                 raise Busy
-            frame = self._assembly.add(request.message)
+            frame = self._assembly.add(request.message, sender_of(context))
             if frame is not None:
                 self._inbox.put((f"{context.peer()} (says it is rank {request.client_id})", frame))
+        except Oversized:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is larger than any of this run")
         except Busy:
             context.abort(BUSY, "too many messages are waiting")
         except Lost:
             context.abort(AGAIN, "the parts before this one are not here: send them all again")
         return pb2.CommResponse()
+
+    def _waiting(self) -> int:
+        """Bytes of small frames in the inbox; large ones have places of their own."""
+        with self._inbox.mutex:
+            return sum(len(frame) for _, frame in self._inbox.queue if isinstance(frame, bytes))
+
+
+def sender_of(context: grpc.ServicerContext) -> str:
+    """Who sends, as far as it cannot be made up: the certificate where one is asked for, else the machine's address."""
+    certificate = context.auth_context().get("x509_pem_cert")
+    return certificate[0].decode() if certificate else context.peer().rsplit(":", 1)[0]
 
 
 def read_table(path: str, size: int) -> dict[int, str]:
