@@ -95,7 +95,7 @@ def table(
             strategies.get(own.name, "gradient"),
             s0=float(game.s0[i]),
             lies=lies.get(own.name),
-            notary=None if keys is None else Notary.of(keys, own.name, receipts),
+            notary=None if keys is None else Notary.of(keys, own.name, receipts, durable=False),
         )
         for i, own in enumerate(site.of(game))
     ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
@@ -29,6 +28,7 @@ def digest(terms: Mapping[str, Any]) -> str:
 def texts(value: Any) -> Any:
     """A value as a ledger holds it: exact numbers and floats by their shortest texts, what is not there left out.
 
+    >>> from fractions import Fraction
     >>> texts({"beta": Fraction(1, 2), "eta": 0.1, "fine": None, "moves": False})
     {'beta': '1/2', 'eta': '0.1', 'moves': 'no'}
     """

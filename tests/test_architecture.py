@@ -29,7 +29,7 @@ LAYERS = [
     {"payments"},
     {"run", "terms"},
     {"provenance"},
-    {"entry", "messages", "settings", "draws"},
+    {"entry", "messages", "settings", "draws", "sealed"},
     {"registry"},
     {"errors", "files", "checks"},
 ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from ..adversary import Misreport, misreport
+from ..errors import PaymentError
 from ..messages import Broadcast, Enrol, Report, Update
 from .notary import Notary
 from .sites import Site
 from .strategies import Strategy, View, strategy
 
 HONEST = Misreport()
+log = logging.getLogger("fedincentive")
 
 
 class Agent:
@@ -23,7 +26,7 @@ class Agent:
     >>> from fedincentive.agent import ClosedFormSite
     >>> from fedincentive.game import paper_example
     >>> Agent("agent-1", ClosedFormSite(paper_example(), 0), "free-rider", s0=2.5).enrol()
-    Enrol(agent='agent-1', s_max=5.0, s0=2.5, commitment=None)
+    Enrol(agent='agent-1', s_max=5.0, s0=2.5, commitment=None, key=None)
     """
 
     def __init__(
@@ -84,7 +87,15 @@ class Agent:
             report = self._train(view, honest)
         else:
             report = self._report(view, valuation=self._valuation(view))
-        return report if self.notary is None else self.notary.sign(report, broadcast)
+        return report if self.notary is None else self._signed(report, broadcast)
+
+    def _signed(self, report: Report, broadcast: Broadcast) -> Report | None:
+        assert self.notary is not None
+        try:
+            return self.notary.sign(report, broadcast)
+        except PaymentError as error:
+            log.warning("Agent %s does not answer in round %d: %s", self.name, broadcast.round, error)
+            return None
 
     def _own(self, broadcast: Broadcast) -> float:
         """What it really contributes now: what was broadcast, unless it lied about it."""

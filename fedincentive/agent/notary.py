@@ -26,22 +26,32 @@ from ..provenance import receipts
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, name_in_files, words
 from ..provenance.notes import Note
 from ..provenance.witness import Witness
+from ..sealed import read_json, write_json
 
 log = logging.getLogger("fedincentive")
+MEMORY = "notary.json"
 WAITING = 64  # receipts that wait for the others' cosignatures
 
 
 class Notary:
-    """The agent's key, what it knows of its center, and the folder for its receipts and evidence (None: not kept)."""
+    """The agent's key, what it knows of its center, and the run's folder for receipts and evidence (None: not kept).
 
-    def __init__(self, key: PrivateKey, center: PublicKey, folder: Path | None = None) -> None:
-        self.key, self.center = key, center
+    What it has seen is kept there too and survives a crash, unless `durable` is False: then whoever plays the agent
+    keeps `state`.
+    """
+
+    def __init__(
+        self, key: PrivateKey, center: PublicKey, folder: Path | None = None, *, durable: bool = True
+    ) -> None:
+        self.key, self.center, self.durable = key, center, durable
         self.folder = None if folder is None else folder / name_in_files(key.name)
         self._state: dict[str, Any] = {}
         self._answers: dict[str, Any] = {}
+        if durable and self.folder is not None and (self.folder / MEMORY).exists():
+            self._state = read_json(self.folder / MEMORY)
 
     @classmethod
-    def of(cls, keys: KeyRing, agent: str, folder: Path | None = None) -> Notary:
+    def of(cls, keys: KeyRing, agent: str, folder: Path | None = None, *, durable: bool = True) -> Notary:
         """The notary of an agent whose private key is in this folder of keys, beside the center's public one."""
         if agent not in keys.private:
             raise SettingError(
@@ -49,7 +59,7 @@ class Notary:
             )
         if identity.CENTER not in keys.public:
             raise SettingError(f"incentive.keys has no public key of the center ({identity.CENTER}.pub): ask it for one.")
-        return cls(keys.private[agent], keys.public[identity.CENTER], folder)
+        return cls(keys.private[agent], keys.public[identity.CENTER], folder, durable=durable)
 
     # Signing
 
@@ -69,7 +79,9 @@ class Notary:
         said = identity.claim(report, self._answers, agreed["scale"], agreed["minor"], agreed["s_max"])
         signature = identity.signed(self.key, words("report", said))
         self._state["said"] = {"claim": said, "signature": signature}
-        return replace(report, signature=signature, cosignature=self._cosign(told))
+        report = replace(report, signature=signature, cosignature=self._cosign(told))
+        self._remember()
+        return report
 
     def _cosign(self, told: Broadcast) -> str | None:
         if told.log is None:
@@ -85,7 +97,7 @@ class Notary:
     def check(self, told: Broadcast, enrol: Enrol) -> None:
         """Take a broadcast in, or refuse it: BroadcastRefused, or LogForked with the evidence."""
         if self._state.get("run") not in (None, told.run):
-            self._state = {}
+            raise BroadcastRefused(f"A broadcast is for run {told.run!r}; agent {self.key.name!r} is in another run.")
         agreed = self._agreed(told, enrol)
         answers = identity.answers(told, agreed["digest"])
         if not identity.is_signed(self.center, identity.broadcast(told, answers), told.signature):
@@ -100,6 +112,7 @@ class Notary:
             self._witness(told)
         self._state.update(run=told.run, agreed=agreed, place=place)
         self._answers = answers
+        self._remember()
 
     def _agreed(self, told: Broadcast, enrol: Enrol) -> dict[str, Any]:
         """The terms: proposed in the first phase and held against what this agent enrolled with, known afterwards."""
@@ -121,6 +134,8 @@ class Notary:
             if given["center"] != self.center.vkey or given["run"] != told.run:
                 raise BroadcastRefused(f"The terms shown for run {told.run!r} are another center's or another run's.")
             digest = terms.digest(given)
+            if self._state.get("agreed", {"digest": digest})["digest"] != digest:
+                raise BroadcastRefused(f"Run {told.run!r} shows other terms than those agent {enrol.agent!r} has signed.")
             return {"digest": digest, "scale": scale, "minor": given["minor"], "s_max": expected["s_max"]}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BroadcastRefused(f"The terms shown for run {told.run!r} are malformed: {error!r}.") from error
@@ -148,7 +163,7 @@ class Notary:
         if shown.get("cosigned"):
             waiting[:] = self._with_cosignatures(Note.parse(shown["cosigned"]), waiting)
         for item in shown["entries"]:
-            held = {"body": json.loads(item["body"]), "note": str(note), "path": item["path"]}
+            held = {"body": json.loads(from_base64(item["body"])), "note": str(note), "path": item["path"]}
             held = {**held, "previous": item["previous"], "receipt": 1, "seq": item["seq"]}
             entry = receipts.read(canonical(held) + "\n").entry
             if item["seq"] <= before or not self._concerns(entry):
@@ -181,9 +196,18 @@ class Notary:
         return name in entry.postings or name in entry.inputs.get("said", {}) or entry.kind == terms.KIND
 
     def _keep(self, file: str, text: str) -> None:
-        if self.folder is not None:
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.durable:
+            write_file(self.folder / file, lambda out: out.write(text.encode()))
+        else:
+            (self.folder / file).write_text(text)
+
+    def _remember(self) -> None:
+        if self.durable and self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_file(self.folder / file, lambda out: out.write(text.encode()), private=True)
+            write_json(self.folder / MEMORY, self._state)
 
     # What must survive a crash
 
@@ -192,5 +216,6 @@ class Notary:
         return self._state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._state = dict(state)
+        """What was kept elsewhere; its own memory is newer where it has one."""
+        self._state = self._state or dict(state)
 

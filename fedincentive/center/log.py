@@ -13,7 +13,7 @@ from ..provenance.keys import PrivateKey, PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Head, Note, SignatureLine
 
-SHOWN = 64  # of a run's entries that a broadcast shows at most; older ones are in the ledger
+SHOWN, SHOWN_BYTES = 64, 3 * 2**20  # of a run's entries that a broadcast shows at most; older ones are in the ledger
 
 
 def texts(proof: Iterable[bytes]) -> list[str]:
@@ -55,6 +55,17 @@ class Log:
         size = len(self.tree)
         return Note(Head(self.origin, size, self.tree.root(size)).text).signed(self.key)
 
+    def _latest(self, since: int) -> list[tuple[int, str, str]]:
+        """The run's entries after `since`, bodies in base64, as far as they fit a message; the newest ones first in."""
+        found: list[tuple[int, str, str]] = []
+        room = SHOWN_BYTES
+        for seq, before, body in reversed(self._shown):
+            room -= len(body)
+            if seq <= since or room < 0:
+                break
+            found.insert(0, (seq, before, base64.b64encode(body.encode("ascii")).decode()))
+        return found
+
     def told(self, sizes: Iterable[int], cosigned: str) -> dict[str, Any]:
         """What a broadcast says to agents that last saw these sizes."""
         note, sizes = self.note, {size for size in sizes if size <= len(self.tree)}
@@ -62,8 +73,7 @@ class Log:
         since = min(sizes, default=0)
         entries = [
             {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
-            for seq, before, body in self._shown
-            if since < seq <= size
+            for seq, before, body in self._latest(since)
         ]
         proofs = {str(old): texts(self.tree.consistency(old, size)) for old in sorted(sizes) if 0 < old < size}
         return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}

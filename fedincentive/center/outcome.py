@@ -41,7 +41,7 @@ class Outcome:
     short: tuple[str, ...]  # agents that contribute less than all they have
     advice: str
     promises: Promises
-    basis: str  # "attested" when every report was signed, else "reported"
+    basis: str  # "signed" when every report was, else "reported"
     head: str | None
     checkpoint: str | None  # the ledger's COUNT:HASH after the run
     digest: str  # sha256 of the model

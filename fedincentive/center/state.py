@@ -11,11 +11,9 @@ files it rests on are in it: what is damaged, stale or not there is named, never
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +22,14 @@ import numpy as np
 from .. import manifest
 from ..aggregation import StoredUpdate, store
 from ..errors import AggregationError, RunError
-from ..files import PARTIAL, reason, replace
+from ..files import PARTIAL
 from ..ledger import Ledger
 from ..run import Run
+from ..sealed import read_json, write_json
 from ..settings import Settings
 
 STATE = "state.json"
 FORMAT = 2
-SEAL = "sha256"  # of all else in the file
 SPARE = ".spare"  # the model before, which the next one is written over
 # These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
 FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats", "spill")
@@ -146,30 +144,3 @@ def _other_version(directory: Path, odd: str) -> RunError:
         f"The run in {directory} was saved by another version of fedincentive ({odd!r} differs): resume it with that "
         "version, or start a new run."
     )
-
-
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace the file, which its owner alone may read: a state holds the audit seed."""
-    text = json.dumps({**values, SEAL: _seal(values)}, sort_keys=True).encode()
-    try:
-        replace(path, lambda file: file.write(text), private=True)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {reason(error)}. Remove the cause and resume.") from error
-
-
-def read_json(path: Path) -> Any:
-    """The values that were written, or None where no file is."""
-    try:
-        values = json.loads(path.read_bytes())
-        sealed = values.pop(SEAL, None)
-        if sealed != _seal(values):
-            raise ValueError("its checksum is wrong" if sealed else "it has no checksum: cut, or of another version")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
-    return values
-
-
-def _seal(values: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

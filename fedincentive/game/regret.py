@@ -14,8 +14,9 @@ from .games import Game, Pay
 from .phases import beta_dom
 from .search import Search, maximise
 
-Basis = Literal["exact", "attested", "reported", "assumed", "unavailable"]
-BASES: tuple[Basis, ...] = ("exact", "attested", "reported", "assumed", "unavailable")
+# exact: from the game itself. attested: an audit found it. signed: its agent said so, provably. reported: somebody did.
+Basis = Literal["exact", "attested", "signed", "reported", "assumed", "unavailable"]
+BASES: tuple[Basis, ...] = ("exact", "attested", "signed", "reported", "assumed", "unavailable")
 ROUNDING = 1e-12  # relative; a smaller difference of two utilities is rounding, not a gain
 
 

@@ -6,10 +6,9 @@ import logging
 from pathlib import Path
 
 from ...agent import Agent
-from ...center.state import read_json, write_json
-from ...errors import RunError
-from ...identity import sign_enrolment
-from ...messages import Broadcast
+from ...errors import BroadcastRefused, RunError
+from ...messages import PHASES, Broadcast
+from ...sealed import read_json, write_json
 from . import wire
 from .settings import FedmlSettings
 from .transports import Transport
@@ -25,7 +24,7 @@ class Client:
         self, link: Transport, agent: Agent, run: str, host: FedmlSettings, memory: Path, *, resume: bool
     ) -> None:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
-        self._latest, self._answer = (-1, False), b""
+        self._latest, self._answer = (-1, -1), b""
         if resume and memory.exists():
             agent.restore(read_json(memory))
 
@@ -46,16 +45,20 @@ class Client:
                 log.warning("Refused a message from %s: a %s is not for a client", sender, type(message).__name__)
             elif message.run != self.run_id:
                 log.warning("Refused a broadcast from %s: run %r is not ours, %r", sender, message.run, self.run_id)
-            elif message.phase == "done":
-                return
             else:
-                self._respond(message)
+                try:
+                    self._respond(message)
+                except BroadcastRefused as refusal:
+                    log.warning("Refused a broadcast from %s: %s", sender, refusal)
+                    continue
+                if message.phase == "done":
+                    return
 
     def _respond(self, broadcast: Broadcast) -> None:
         """A broadcast that comes twice (the server was restarted, a message was lost) gets the same answer again."""
-        when = (broadcast.round, broadcast.phase == "value")
+        when = (broadcast.round, PHASES.index(broadcast.phase))
         if when < self._latest:
-            return  # overtaken on its way by a later one
+            raise BroadcastRefused(f"round {broadcast.round} ({broadcast.phase}) comes after a later one.")
         if when > self._latest:
             report = self.agent.respond(broadcast)
             self._latest, self._answer = when, b"" if report is None else wire.encode(report)
@@ -65,9 +68,7 @@ class Client:
 
     def _hello(self) -> None:
         """Enrol, or show that this client is alive and waiting; an absent server is noticed here."""
-        enrol, key = self.agent.enrol(), self.agent.key
-        signed = None if key is None else sign_enrolment(self.run_id, enrol, key)
-        self._send(wire.encode(wire.Hello(enrol, signed)))
+        self._send(wire.encode(wire.Hello(self.agent.enrol(), self.agent.enrolment(self.run_id))))
 
     def _send(self, frame: bytes) -> None:
         try:

@@ -130,7 +130,7 @@ class Host:
         s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
         own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
         strategy = self.host.strategy_of(name) if own is None else own
-        return Agent(name, site, strategy, s0=s0, key=self.session.key(name))
+        return Agent(name, site, strategy, s0=s0, notary=self.session.notary(name))
 
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:

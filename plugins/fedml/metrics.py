@@ -6,12 +6,12 @@ from typing import Any
 
 from fedml import mlops
 
-from ...messages import RoundResult
+from ...messages import SCALARS, RoundResult
 
 
 def record(args: Any, result: RoundResult, minor: int, regret: float | None = None) -> None:
     """Rounds with a model go to mlops and wandb, each agent under its name; the log has a line for every round."""
-    if result.repeated or result.phase == "contribute":
+    if result.repeated or result.phase in SCALARS:
         return
     values: dict[str, Any] = {f"Incentive/{name}": value for name, value in result.metrics.items()}
     values |= {f"Incentive/contribution/{agent}": s for agent, s in result.s.items()}

@@ -12,7 +12,7 @@ from ... import engine
 from ...center import Center, Outcome
 from ...errors import SettingError
 from ...game import max_regret
-from ...messages import RoundResult
+from ...messages import SCALARS, RoundResult
 from .arrays import set_model
 from .client import Client
 from .host import Host
@@ -116,7 +116,7 @@ class Runner:
     def _regret(self, center: Center, result: RoundResult) -> float | None:
         """Known in closed-form games only: the center of a real federation knows neither costs nor valuations."""
         game = self.host.game
-        if game is None or result.phase == "contribute":
+        if game is None or result.phase in SCALARS:
             return None
         s = np.array([result.s[agent] for agent in game.agents])
         return max_regret(game, center.w["w"], s, [p for p in center.mechanism.payments if p.steers]).value

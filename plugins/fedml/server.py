@@ -13,7 +13,6 @@ from ...center import Center
 from ...checks import nearest
 from ...errors import FedIncentiveError, QuorumError, ReportRefused
 from ...hosting import Session
-from ...identity import authentic
 from ...messages import Enrol, Report, RoundResult
 from . import wire
 from .settings import FedmlSettings
@@ -40,7 +39,7 @@ class Server:
         progress: Callable[[Center, RoundResult], None],
     ) -> None:
         self.link, self.ranks, self.host, self.session = link, ranks, host, session
-        self.keys, self.progress = session.keys, progress
+        self.progress = progress
         self._start, self.center = start, resumed
         self._enrolled: dict[str, Enrol] = {}
         self._refused: set[str] = set()  # agents whose own answer in this round is not acceptable
@@ -128,10 +127,9 @@ class Server:
                 log.warning("Refused a report from %s: %s", sender, words)
             if report.agent in self.ranks:
                 self._said[report.agent] = words
-            key = (self.keys or {}).get(report.agent)
             # Only the agent itself can end the waiting for it. Without keys nobody knows who wrote this, so the round
             # waits for a better one until its time is up.
-            if key is not None and authentic(report, key):
+            if self.center.claimed(report):
                 self._refused.add(report.agent)
 
     def _hello(self, sender: str, hello: wire.Hello) -> None:

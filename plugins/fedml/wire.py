@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import FedIncentiveError
-from ...messages import Broadcast, Enrol, Report
+from ...messages import PHASES, Broadcast, Enrol, Report
 from .. import network_json
 
 PREFIX = struct.Struct("<4sBI")
-MAGIC, VERSION = b"FINC", 1
+MAGIC, VERSION = b"FINC", 2
 MOST_CHARACTERS = 1000  # of a name, a signature, or what is said about a message that is refused
 MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
 DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
@@ -136,7 +136,13 @@ def _arrays(listed: Any, data: memoryview) -> dict[str, np.ndarray] | None:
 # The plain types each field may have; a float field takes an int, never a bool.
 _NUMBER, _TEXT = (int, float), (str,)
 _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
-    Enrol: {"agent": _TEXT, "s_max": _NUMBER, "s0": _NUMBER, "commitment": (str, type(None))},
+    Enrol: {
+        "agent": _TEXT,
+        "s_max": _NUMBER,
+        "s0": _NUMBER,
+        "commitment": (str, type(None)),
+        "key": (str, type(None)),
+    },
     Hello: {"enrol": (Enrol,), "signature": (str, type(None))},
     Broadcast: {
         "run": _TEXT,
@@ -146,6 +152,8 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "w": (dict, type(None)),
         "s": (dict,),
         "settings": (dict,),
+        "log": (dict, type(None)),
+        "signature": (str, type(None)),
     },
     Report: {
         "run": _TEXT,
@@ -156,7 +164,9 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "delivered": (*_NUMBER, type(None)),
         "update": (dict, type(None)),
         "valuation": (*_NUMBER, type(None)),
+        "nonce": (str, type(None)),
         "signature": (str, type(None)),
+        "cosignature": (str, type(None)),
     },
 }
 
@@ -174,6 +184,8 @@ def _checked(cls: type, body: dict[str, Any]) -> Any:
             body[name] = float(body[name])  # an int that no float holds is refused here, and nowhere later
         elif type(body[name]) is int and not 0 <= body[name] < 2**63:
             raise WireError(f"{cls.__name__}.{name} is outside 64 bits")
+    if body.get("phase", "done") not in PHASES:
+        raise WireError(f"{cls.__name__}.phase is {body['phase'][:80]!r}")
     return cls(**body)
 
 

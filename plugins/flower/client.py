@@ -15,9 +15,8 @@ from ...adversary import Misreport
 from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy
 from ...errors import SettingError
 from ...game import Game
-from ...identity import sign_enrolment
 from ...messages import Broadcast, Update
-from .node import Number, agent_key, agent_name, cost_of, node_setting
+from .node import Number, agent_name, cost_of, node_setting, notary
 from .records import INCENTIVE, MESSAGE_TYPES, enrol_content, read_broadcast, report_content, to_arrays, to_record
 from .settings import read
 
@@ -112,9 +111,7 @@ class StrategicApp(ClientApp):
         task = Task(self._app, message, context, *self._keys)
         agent = self._agent(task)
         if task.told["phase"] == "enrol":
-            enrol = agent.enrol()
-            signature = None if agent.key is None else sign_enrolment(task.told["run"], enrol, agent.key)
-            content = enrol_content(enrol, signature)
+            content = enrol_content(agent.enrol(), agent.enrolment(task.told["run"]))
         else:
             content = self._answer(agent, task)
         return Message(content, reply_to=message)
@@ -123,8 +120,8 @@ class StrategicApp(ClientApp):
         site = self._site(task)
         told = self._strategy or node_setting(task.context, "strategy", str)
         strategy = told or task.host.strategy_of(task.agent)
-        key = agent_key(task.context)
-        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, key=key)
+        signs = notary(task.context, task.settings, task.agent)
+        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs)
 
     def _answer(self, agent: Agent, task: Task) -> RecordDict:
         memory = task.context.state.config_records.get(STATE, ConfigRecord())

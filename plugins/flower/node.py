@@ -1,6 +1,6 @@
-"""What a node knows of itself: the stable name, the key and the cost of its agent, from its node-config.
+"""What a node knows of itself: the stable name, the keys and the cost of its agent, from its node-config.
 
-flower-supernode ... --node-config 'agent="hospital-a" cost=0.2 key-file="a.key" partition-id=0 num-partitions=2'
+flower-supernode ... --node-config 'agent="hospital-a" cost=0.2 keys="keys" partition-id=0 num-partitions=2'
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Context
 
 from ... import hosting
+from ...agent import Notary, read_keys
 from ...errors import SettingError
 from ...settings import Settings
 
@@ -39,18 +40,15 @@ def node_setting(context: Context, key: str, kind: type) -> Any:
     return value
 
 
-def agent_key(context: Context) -> bytes | None:
-    """The agent's own secret, from the file that `key-file` of the node-config names."""
-    path = node_setting(context, "key-file", str)
-    if path is None:
+def notary(context: Context, settings: Settings, agent: str) -> Notary | None:
+    """What signs for the agent: its keys are in the folder that `keys` of the node-config names, else in the run's own
+    where that is on this machine. Receipts go beside it."""
+    folder = node_setting(context, "keys", str)
+    if folder is None and settings.keys is not None and Path(settings.keys).is_dir():
+        folder = settings.keys
+    if folder is None:
         return None
-    try:
-        secret = Path(path).read_text().strip()
-    except OSError as error:
-        raise SettingError(f"node-config key-file: {path} cannot be read ({error}).") from error
-    if len(secret) < 16:
-        raise SettingError(f"node-config key-file: the secret in {path} needs 16 or more characters.")
-    return secret.encode()
+    return Notary.of(read_keys(folder), agent, Path(f"{folder}.receipts") / settings.run)
 
 
 def cost_of(cost: Number, context: Context, settings: Settings, agent: str) -> float:

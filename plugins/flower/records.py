@@ -20,14 +20,19 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from ...errors import ReportRefused
-from ...messages import Broadcast, Enrol, Phase, Report, Update
+from ...messages import SCALARS, Broadcast, Enrol, Phase, Report, Update
 from .. import network_json
 
 INCENTIVE = "incentive"
 METRICS = "metrics"
 MOST_CHARACTERS = 1000  # of a name or a signature
 # How each phase travels: scalars as queries, the model as Flower's own train and evaluate messages
-MESSAGE_TYPES = {"enrol": "query.enrol", "contribute": "query.contribute", "train": "train", "value": "evaluate"}
+MESSAGE_TYPES = {
+    **{phase: f"query.{phase}" for phase in ("enrol", *SCALARS)},
+    "train": "train",
+    "value": "evaluate",
+}
+SIGNED = ("nonce", "signature", "cosignature")
 
 
 def to_arrays(record: Mapping[str, Array]) -> dict[str, np.ndarray]:
@@ -56,8 +61,12 @@ def to_record(w: Update) -> ArrayRecord:
 
 def broadcast_record(broadcast: Broadcast) -> ConfigRecord:
     """All of a Broadcast but the model."""
+    signed = {} if broadcast.signature is None else {"signature": broadcast.signature}
+    shown = {} if broadcast.log is None else {"log": json.dumps(dict(broadcast.log))}
     return ConfigRecord(
         {
+            **signed,
+            **shown,
             "run": broadcast.run,
             "round": broadcast.round,
             "step": broadcast.step,
@@ -78,6 +87,8 @@ def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
         w,
         dict(zip(record["agents"], record["s"], strict=True)),
         network_json.read(record["settings"].encode()),
+        network_json.read(record["log"].encode()) if "log" in record else None,
+        record.get("signature"),
     )
 
 
@@ -93,8 +104,7 @@ def report_content(
     fields = {"run": report.run, "round": report.round, "phase": report.phase, "agent": report.agent}
     numbers = {"s": report.s, "delivered": report.delivered, "valuation": report.valuation}
     fields |= {name: float(value) for name, value in numbers.items() if value is not None}
-    if report.signature is not None:
-        fields["signature"] = report.signature
+    fields |= {name: text for name in SIGNED if (text := getattr(report, name)) is not None}
     content = RecordDict({INCENTIVE: ConfigRecord(cast(Any, fields))})
     if arrays is not None:
         content[arrays_key] = arrays
@@ -114,7 +124,7 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
     if record.get("away") is True:
         return None
     numbers = {name: _number(record, name, agent) for name in ("s", "delivered", "valuation")}
-    signature = _typed(record, "signature", str, agent) if "signature" in record else None
+    signed = {name: _typed(record, name, str, agent) for name in SIGNED if name in record}
     update = _update(content, agent, arrays_key)
     return Report(
         _typed(record, "run", str, agent),
@@ -122,27 +132,25 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
         cast(Phase, _typed(record, "phase", str, agent)),
         agent,
         update=update,
-        signature=signature,
+        **signed,
         **numbers,
     )
 
 
 def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
     fields: dict[str, Any] = {"agent": enrol.agent, "s_max": float(enrol.s_max), "s0": float(enrol.s0)}
-    if enrol.commitment is not None:
-        fields["commitment"] = enrol.commitment
-    if signature is not None:
-        fields["signature"] = signature
+    texts = {"commitment": enrol.commitment, "key": enrol.key, "signature": signature}
+    fields |= {name: text for name, text in texts.items() if text is not None}
     return RecordDict({INCENTIVE: ConfigRecord(fields)})
 
 
 def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
     """The enrolment and its signature; `sender` names the node in errors."""
     record = incentive(content, sender)
-    texts = {key: _typed(record, key, str, sender) for key in ("commitment", "signature") if key in record}
+    texts = {key: _typed(record, key, str, sender) for key in ("commitment", "key", "signature") if key in record}
     agent = _typed(record, "agent", str, sender)
     s_max, s0 = (_typed(record, key, float, sender) for key in ("s_max", "s0"))
-    return Enrol(agent, s_max, s0, texts.get("commitment")), texts.get("signature")
+    return Enrol(agent, s_max, s0, texts.get("commitment"), texts.get("key")), texts.get("signature")
 
 
 def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from ...center import Center, Outcome
 from ...errors import ReportRefused, RunError
 from ...hosting import Session
 from ...ledger import Ledger
-from ...messages import RoundResult, Update
+from ...messages import SCALARS, RoundResult, Update
 from ...payments import Oracles
 from ...settings import Settings
 from . import reporting
@@ -26,6 +26,7 @@ from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to
 from .settings import FlowerSettings, read
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
+LAST_WORDS = 60.0  # seconds for the agents to take in how a signed run ended
 
 
 class IncentiveStrategy(FedAvg):
@@ -130,6 +131,8 @@ class IncentiveStrategy(FedAvg):
             self._evaluate_centrally(evaluate_fn, 0, result)
             while not self.center.done:
                 self._play_round(grid, wait, configs, evaluate_fn, result)
+            if self.center.run.signed:  # everyone sees the last entries with the others' cosignatures
+                list(self._exchange(self._messages(RecordDict(), "done"), min(wait, LAST_WORDS)))
             self.outcome = session.conclude(self.center)
         finally:
             session.close()
@@ -140,8 +143,8 @@ class IncentiveStrategy(FedAvg):
     def _play_round(self, grid: Grid, wait: float, configs: Any, evaluate_fn: Any, result: Result) -> None:
         broadcast = self.center.broadcast()
         step = broadcast.step + 1  # Flower counts from 1
-        if broadcast.phase == "contribute":
-            replies = self._exchange(self._messages(RecordDict(), "contribute"), wait)
+        if broadcast.phase in SCALARS:
+            replies = self._exchange(self._messages(RecordDict(), broadcast.phase), wait)
             self._close(replies)
         elif broadcast.phase == "train":
             messages = self.configure_train(step, self._model(), configs[0], grid)

@@ -15,8 +15,8 @@ from fedincentive.plugins.fedml import wire
 from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
-from fedincentive.agent import sign
-from fedincentive.identity import sign_enrolment
+from fedincentive.identity import enrolment, read_keys, signed
+from fedincentive.provenance.keys import PrivateKey
 from fedincentive.messages import Broadcast, Report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -24,35 +24,38 @@ from exploits import nested, plain  # noqa: E402
 from table import agents_of  # noqa: E402
 
 
-def above_s_max(report: Report, key: bytes) -> Report:
-    return sign(dataclasses.replace(report, s=1e9), key)
+Sign = Callable[[Report], Report]
 
 
-def nan(report: Report, key: bytes) -> Report:
-    return sign(dataclasses.replace(report, s=math.nan), key)
+def above_s_max(report: Report, sign: Sign) -> Report:
+    return sign(dataclasses.replace(report, s=1e9))
 
 
-def wrong_shape(report: Report, key: bytes) -> Report:
-    return sign(dataclasses.replace(report, update={"w": np.zeros(5)}), key)
+def nan(report: Report, sign: Sign) -> Report:
+    return dataclasses.replace(report, s=math.nan)
 
 
-def not_finite(report: Report, key: bytes) -> Report:
-    return sign(dataclasses.replace(report, update={"w": np.full(2, np.inf)}), key)
+def wrong_shape(report: Report, sign: Sign) -> Report:
+    return sign(dataclasses.replace(report, update={"w": np.zeros(5)}))
 
 
-def unsigned(report: Report, key: bytes) -> Report:
+def not_finite(report: Report, sign: Sign) -> Report:
+    return sign(dataclasses.replace(report, update={"w": np.full(2, np.inf)}))
+
+
+def unsigned(report: Report, sign: Sign) -> Report:
     return dataclasses.replace(report, signature=None)
 
 
-def honest(report: Report, key: bytes) -> Report:
+def honest(report: Report, sign: Sign) -> Report:
     return report
 
 
-def strange_signature(report: Report, key: bytes) -> Report:
+def strange_signature(report: Report, sign: Sign) -> Report:
     return dataclasses.replace(report, signature="\u00e9")
 
 
-WAYS: list[Callable[[Report, bytes], Report]] = [
+WAYS: list[Callable[[Report, Sign], Report]] = [
     above_s_max,
     nan,
     wrong_shape,
@@ -69,17 +72,16 @@ def main() -> None:
     parser.add_argument("--rank", type=int, required=True)
     options = parser.parse_args()
     played = game.read(Path("game.yaml"))
-    keys = {name: f"secret of {name} ......".encode() for name in played.agents}
-    key = keys[options.agent]
+    keys = read_keys("keys")
     agent = agents_of(played, keys=keys)[played.agents.index(options.agent)]
     link = GrpcTransport("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
     for data in (plain("touched"), nested("touched")):
         link.send(0, data, 60.0)
     enrol = agent.enrol()
-    hello = wire.Hello(enrol, sign_enrolment("run", enrol, key))
+    hello = wire.Hello(enrol, agent.enrolment("run"))
     for signature in (
-        sign_enrolment("run", enrol, b"not its key"),
-        sign_enrolment("other run", enrol, key),
+        signed(PrivateKey(options.agent), enrolment("run", enrol)),
+        agent.enrolment("other run"),
         "\u00e9\ud800",
     ):
         link.send(0, wire.encode(wire.Hello(enrol, signature)), 60.0)
@@ -98,9 +100,13 @@ def main() -> None:
         assert report is not None
         # Another agent's name with our own key: that agent must not suffer from it.
         other = next(name for name in played.agents if name != options.agent)
-        link.send(0, wire.encode(sign(dataclasses.replace(report, agent=other, signature=None), key)), 60.0)
+
+        def sign(report: Report, broadcast: Broadcast = broadcast) -> Report:
+            return agent.notary.sign(report, broadcast)
+
+        link.send(0, wire.encode(sign(dataclasses.replace(report, agent=other))), 60.0)
         way = WAYS[min(broadcast.round, len(WAYS) - 1)] if broadcast.phase == "train" else honest
-        link.send(0, wire.encode(way(report, key)), 60.0)
+        link.send(0, wire.encode(way(report, sign)), 60.0)
     link.close()
 
 

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worst_frames import framed, resized, worst
 
-from fedincentive.identity import enrolment_is_authentic, sign_enrolment
+from fedincentive.identity import enrolment, is_signed, signed
 from fedincentive.messages import Broadcast, Enrol, Report
+from fedincentive.provenance.keys import PrivateKey
 
 NAMES = st.text(max_size=12)
 NUMBERS = st.none() | st.floats(allow_nan=False) | st.integers(-(2**60), 2**60)
@@ -70,15 +71,15 @@ def test_arrays_in_any_memory_order_and_numpy_scalars_travel() -> None:
 
 
 def test_signed_enrolment() -> None:
-    key, other = b"k" * 16, b"o" * 16
-    enrol = Enrol("a", 10.0, 5.0)
-    hello = wire.decode(wire.encode(wire.Hello(enrol, sign_enrolment("run", enrol, key))))
-    assert enrolment_is_authentic("run", hello.enrol, hello.signature, key)
-    assert not enrolment_is_authentic("run", hello.enrol, hello.signature, other)
-    assert not enrolment_is_authentic("another run", hello.enrol, hello.signature, key)
-    assert not enrolment_is_authentic("run", Enrol("a", 1000.0, 5.0), hello.signature, key)
+    key, other = PrivateKey("a"), PrivateKey("a")
+    enrol = Enrol("a", 10.0, 5.0, key=key.public.vkey)
+    hello = wire.decode(wire.encode(wire.Hello(enrol, signed(key, enrolment("run", enrol)))))
+    assert is_signed(key.public, enrolment("run", hello.enrol), hello.signature)
+    assert not is_signed(other.public, enrolment("run", hello.enrol), hello.signature)
+    assert not is_signed(key.public, enrolment("another run", hello.enrol), hello.signature)
+    assert not is_signed(key.public, enrolment("run", Enrol("a", 1000.0, 5.0, key=enrol.key)), hello.signature)
     for strange in ("\u00e9", "\ud800", "", "0" * 10**6):
-        assert not enrolment_is_authentic("run", enrol, strange, key)
+        assert not is_signed(key.public, enrolment("run", enrol), strange)
 
 
 @pytest.mark.parametrize("field", ["s", "delivered", "valuation"])
@@ -204,5 +205,5 @@ def test_a_changed_byte_never_escapes(data: st.DataObject) -> None:
 
 
 def test_struct_is_as_documented() -> None:
-    assert wire.encode(Report("r", 0, "train", "a"))[:5] == b"FINC\x01"
+    assert wire.encode(Report("r", 0, "train", "a"))[:5] == b"FINC\x02"
     assert struct.calcsize("<4sBI") == wire.PREFIX.size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,13 @@ from fedincentive.plugins.flower.settings import read
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+from keyring import folder_of
 
 from fedincentive import ledger
 from fedincentive.errors import RunError, SettingError
 from fedincentive.game import repaired_example
+from fedincentive.identity import read_keys
+from fedincentive.provenance import receipts
 
 FAST = {"incentive.gamma": 1000.0, "incentive.rounds": 2, "incentive.cost": 0.5, "incentive.run": "r"}
 
@@ -287,29 +289,27 @@ def test_a_name_in_use_cannot_be_taken(grid: Any, tmp_path: Path) -> None:
     assert strategy.nodes.by_agent == holder and not thief_calls
 
 
-def keys(tmp_path: Path, agents: dict[str, str]) -> str:
-    (tmp_path / "keys.json").write_text(json.dumps(agents))
-    for agent, secret in agents.items():
-        (tmp_path / f"{agent}.key").write_text(secret + "\n")
-    return str(tmp_path / "keys.json")
-
-
 def test_with_keys_reports_and_enrolments_are_proved(grid: Any, tmp_path: Path) -> None:
-    path = keys(tmp_path, {"a": "secret-of-a-0123456789", "b": "secret-of-b-0123456789"})
-    nodes = grid({**FAST, "incentive.agents": 2, "incentive.keys": path, "incentive.round-timeout": 60.0})
+    keys, stolen = str(folder_of(tmp_path / "keys", "ab")), str(folder_of(tmp_path / "stolen", "ab"))
+    nodes = grid({**FAST, "incentive.agents": 2, "incentive.keys": keys, "incentive.round-timeout": 60.0})
     app = strategic(task([]), size=size, classes=10)
     for index, agent in enumerate("ab"):
-        key = str(tmp_path / f"{agent}.key")
-        nodes.join(app, agent=agent, key_file=key, partition_id=index, num_partitions=2)
-    thief = nodes.join(app, agent="b", key_file=str(tmp_path / "a.key"), partition_id=1, num_partitions=2)
+        nodes.join(app, agent=agent, keys=keys, partition_id=index, num_partitions=2)
+    thief = nodes.join(app, agent="b", keys=stolen, partition_id=1, num_partitions=2)
     new = replaced(
         nodes, app, list(nodes.nodes)[1], when="train", offline=False,
-        agent="b", key_file=str(tmp_path / "b.key"), partition_id=1, num_partitions=2,
+        agent="b", keys=keys, partition_id=1, num_partitions=2,
     )  # fmt: skip
     strategy, _ = started(nodes, tmp_path)
-    assert strategy.outcome.basis == "attested"
+    assert strategy.outcome.basis == "signed"
     assert strategy.nodes.by_agent["b"] == new[0] != thief
     assert all(result.absent == () for result in strategy.rounds), "the proof moves the name within the open round"
+    log_key = read_keys(keys).public["center"]
+    for agent in "ab":
+        proofs = list((tmp_path / "keys.receipts" / strategy.settings.run / agent).glob("receipt-*.json"))
+        proven = [receipts.verify(path.read_text(), log_key) for path in proofs]
+        posted = sum(found.entry.postings.get(agent, 0) for found, _ in proven)
+        assert posted == strategy.outcome.payments[agent]
 
 
 # What a hostile or broken node sends

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from keyring import folder_of
 
 from fedincentive.adversary import Misreport
 from fedincentive.agent import (
@@ -18,6 +19,7 @@ from fedincentive.agent import (
     FreeRider,
     Gradient,
     LossSite,
+    Notary,
     SoftmaxSite,
     digest,
     read_keys,
@@ -260,30 +262,14 @@ class TestMemory:
 
 
 class TestKeys:
-    def test_keys_come_from_a_file(self, tmp_path) -> None:
-        path = tmp_path / "keys.json"
-        path.write_text(json.dumps({"a": "0123456789abcdef", "b": "fedcba9876543210"}))
-        assert read_keys(path) == {"a": b"0123456789abcdef", "b": b"fedcba9876543210"}
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ('{"a": "short"}', "secret of agent 'a' must be a string of 16 or more"),
-            ('{"a": 12345678901234567890}', "secret of agent 'a'"),
-            ("[1, 2]", "must hold one mapping"),
-            ("{", "cannot be read as JSON"),
-            ('{"a": "0123456789abcdef", "a": "fedcba9876543210"}', "written twice"),
-            ('{"a": "0123456789abcdef", "b": "0123456789abcdef"}', "the same secret"),
-            ('{"a": "                    "}', "16 or more"),
-        ],
-    )
-    def test_weak_or_unreadable_keys_are_refused(self, tmp_path, text, message) -> None:
-        path = tmp_path / "keys.json"
-        path.write_text(text)
-        with pytest.raises(SettingError, match=message):
-            read_keys(path)
-        with pytest.raises(SettingError, match="cannot be read"):
-            read_keys(tmp_path / "none.json")
+    def test_keys_come_from_a_folder(self, tmp_path) -> None:
+        folder_of(tmp_path / "keys", ["a"])
+        ring = read_keys(tmp_path / "keys")
+        assert set(ring.public) == set(ring.private) == {"a", "center"}
+        with pytest.raises(SettingError, match="incentive.keys: The folder of keys .*none cannot be read"):
+            read_keys(tmp_path / "none")
+        with pytest.raises(SettingError, match="no private key of agent 'b'"):
+            Notary.of(ring, "b")
 
     def test_the_digest_sees_names_types_shapes_and_order(self) -> None:
         base = {"a": np.zeros(4), "b": np.ones(2)}

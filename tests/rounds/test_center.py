@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 
 import numpy as np
 import pytest
-from table import BLIND, answer, opened, play, play_until, played, set_table
+from keyring import ring_of
+from table import BLIND, agents_of, answer, opened, play, play_until, played, set_table
 
 from fedincentive import ledger, mechanisms, payments
-from fedincentive.agent import Away, sign
+from fedincentive.agent import Away
 from fedincentive.center import state
 from fedincentive.errors import QuorumError, ReportRefused, RunError, SettingError
 from fedincentive.game import random_data_value, repaired_example
 from fedincentive.ledger.verify import verify
 from fedincentive.messages import Enrol, Report
+from fedincentive.provenance.keys import KeyRing
 
 W = {"layer": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}
 
@@ -327,54 +330,75 @@ class TestSampling:
 
 
 class TestSignatures:
-    KEYS = {name: f"the secret of agent {name}".encode() for name in "abc"}
+    GAME = repaired_example()
 
-    def test_signed_reports_count_and_make_the_basis_attested(self) -> None:
-        center = center_of(keys=self.KEYS, rounds=1)
-        for agent in "abc":
-            assert center.submit(sign(report(center, agent), self.KEYS[agent]))
-        center.close()
-        assert center.outcome.basis == "attested"
+    def seated(self, mechanism="upbred", **values):
+        self.ring = ring_of(self.GAME.agents)
+        return set_table(self.GAME, mechanism, keys=self.ring, oracles=BLIND, rounds=2, beta="0.5", **values)
+
+    def training(self, **values):
+        center, agents = self.seated(**values)
+        play_until(center, agents, "train")
+        return center, agents, [agent.respond(center.broadcast()) for agent in agents]
+
+    def test_signed_reports_count_and_make_the_basis_signed(self) -> None:
+        center, agents = self.seated()
+        assert play(center, agents).basis == "signed" and not center.counts
         plain = center_of(rounds=1)
         close_with(plain, "a", "b", "c")
         assert plain.outcome.basis == "reported"
 
+    def test_the_run_begins_when_everyone_has_signed_its_terms(self) -> None:
+        center, agents = self.seated(repeats=1)
+        assert center.broadcast().phase == "accept"
+        center.submit(agents[0].respond(center.broadcast()))
+        assert center.close().repeated
+        with pytest.raises(QuorumError, match="Absent: agent-2"):
+            center.close()
+
     def test_unsigned_reports_and_those_in_another_name_are_refused(self) -> None:
-        center = center_of(keys=self.KEYS)
-        with pytest.raises(ReportRefused, match="'a' sent an unsigned report"):
-            center.submit(report(center, "a"))
-        with pytest.raises(ReportRefused, match="in the name of agent 'a' is not signed with its key"):
-            center.submit(sign(report(center, "a"), self.KEYS["b"]))
+        center, _, (first, second) = self.training()
+        with pytest.raises(ReportRefused, match="'agent-1' sent an unsigned report"):
+            center.submit(dataclasses.replace(first, signature=None))
+        stolen = dataclasses.replace(second, agent="agent-1")
+        with pytest.raises(ReportRefused, match="in the name of agent 'agent-1' is not signed with its key"):
+            center.submit(stolen)
+        for strange in ("\u00e9", "\ud800", "", "A" * 88, "0" * 10**6):
+            with pytest.raises(ReportRefused, match="is not signed with its key"):
+                center.submit(dataclasses.replace(first, signature=strange))
+        assert center.submit(first) and center.submit(second)
 
     @pytest.mark.parametrize("changes", [
-        {"delivered": 9.0}, {"s": 3.0}, {"valuation": 2.0}, {"agent": "b"},
-        {"update": {**W, "bias": np.float32([1, 2])}}, {"update": {"bias": W["bias"], "layer": W["layer"]}},
+        {"delivered": 1.0}, {"s": 3.0}, {"s": None}, {"s": math.nan}, {"valuation": 0.25}, {"agent": "agent-2"},
+        {"nonce": "0" * 32}, {"nonce": None}, {"update": {"w": np.float64([1, 2])}}, {"update": {"v": np.zeros(2)}},
     ])  # fmt: skip
     def test_whatever_is_changed_after_signing_is_found(self, changes) -> None:
-        center = center_of(keys=self.KEYS)
-        signed = sign(report(center, "a", value=0.0), self.KEYS["a"])
+        center, _, (signed, _) = self.training()
         with pytest.raises(ReportRefused, match="is not signed with its key"):
             center.submit(dataclasses.replace(signed, **changes))
 
-    def test_a_signed_report_of_another_round_or_run_cannot_be_replayed(self) -> None:
-        center = center_of(keys=self.KEYS)
-        old = {agent: sign(report(center, agent), self.KEYS[agent]) for agent in "abc"}
-        for signed in old.values():
+    def test_a_signed_report_of_another_round_phase_or_run_cannot_be_replayed(self, tmp_path) -> None:
+        center, agents, old = self.training()
+        for signed in old:
             center.submit(signed)
         center.close()
-        assert not center.submit(old["a"])
+        assert not center.submit(old[0])
         with pytest.raises(ReportRefused, match="not signed"):
-            center.submit(dataclasses.replace(old["a"], round=1))
+            center.submit(dataclasses.replace(old[0], round=center.run.round))
+        again, _ = set_table(self.GAME, "upbred", keys=self.ring, oracles=BLIND, rounds=2, beta="0.5")
+        others = agents_of(self.GAME, keys=self.ring)
+        play_until(again, others, "train")
+        with pytest.raises(ReportRefused, match="not signed"):  # a run of the same name, with the same keys
+            again.submit(old[0])
 
-    def test_with_keys_every_agent_needs_one(self) -> None:
-        with pytest.raises(SettingError, match="no secret for agent 'c'"):
-            center_of(keys={"a": b"x" * 16, "b": b"y" * 16})
-
-    def test_agents_sign_for_themselves(self) -> None:
-        game = repaired_example()
-        keys = {name: name.encode() for name in game.agents}
-        center, agents = set_table(game, "2p-upbred", keys=keys, oracles=BLIND, rounds=2, beta="0.5")
-        assert play(center, agents).basis == "attested" and not center.counts
+    def test_with_keys_everyone_needs_one(self) -> None:
+        ring = ring_of("ab")
+        with pytest.raises(SettingError, match="no public key of agent 'c'"):
+            center_of(keys=ring)
+        with pytest.raises(SettingError, match="no private key of the center"):
+            center_of(keys=KeyRing(ring_of("abc").public.values()))
+        with pytest.raises(SettingError, match="'center' needs another name"):
+            center_of(keys=ring_of("ab"), agents=("a", "b", "center"))
 
 
 class TestAggregation:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedincentive import engine, mechanisms
-from fedincentive.agent import Agent, ClosedFormSite, GameOracle
+from fedincentive.agent import Agent, ClosedFormSite, GameOracle, Notary
 from fedincentive.center import Center
 from fedincentive.payments import Oracles
 from fedincentive.settings import Settings
@@ -30,11 +30,12 @@ class Watched(ClosedFormSite):
         return super().update(w, points, step, s)
 
 
-def agents_of(game, *, strategies=(), lies=(), keys=()) -> list[Agent]:
-    """The agents of a closed-form game; `strategies`, `lies` and `keys` are by agent name."""
-    strategies, lies, keys = dict(strategies), dict(lies), dict(keys)
+def agents_of(game, *, strategies=(), lies=(), keys=None, receipts=None) -> list[Agent]:
+    """The agents of a closed-form game; `strategies` and `lies` are by agent name, `keys` a ring that has theirs."""
+    strategies, lies = dict(strategies), dict(lies)
+    notaries = {} if keys is None else {name: Notary.of(keys, name, receipts) for name in game.agents}
     return [
-        Agent(name, site, strategies.get(name, "gradient"), s0=float(s0), lies=lies.get(name), key=keys.get(name))
+        Agent(name, site, strategies.get(name, "gradient"), s0=float(s0), lies=lies.get(name), notary=notaries.get(name))
         for name, site, s0 in zip(game.agents, Watched.of(game), game.s0, strict=True)
     ]
 
@@ -61,7 +62,7 @@ def set_table(
     if keys is None:
         seats = {"strategies": dict(strategies), "lies": dict(lies), "oracles": oracles, "site": Watched}
         return engine.table(game, settings, ledger=book, state=folder, **seats)
-    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys)
+    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys, receipts=folder and folder / "receipts")
     oracle = oracle_of(game, agents)
     known = Oracles(oracle, oracle) if oracles is None else oracles
     return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=known), agents

@@ -1,0 +1,41 @@
+"""Small JSON files with a checksum of themselves, replaced in one step, which their owner alone may read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from .errors import RunError
+from .files import reason, replace
+
+SEAL = "sha256"  # of all else in the file
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Replace the file, which its owner alone may read: a state holds the audit seed."""
+    text = json.dumps({**values, SEAL: _seal(values)}, sort_keys=True).encode()
+    try:
+        replace(path, lambda file: file.write(text), private=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {reason(error)}. Remove the cause and resume.") from error
+
+
+def read_json(path: Path) -> Any:
+    """The values that were written, or None where no file is."""
+    try:
+        values = json.loads(path.read_bytes())
+        sealed = values.pop(SEAL, None)
+        if sealed != _seal(values):
+            raise ValueError("its checksum is wrong" if sealed else "it has no checksum: cut, or of another version")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged ({error}): restore it from a backup or start a new run.") from error
+    return values
+
+
+def _seal(values: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,251 @@
+"""Agents with keys against a hostile center: what it forges, replays, forks or tells differently is refused and kept."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keyring import ring_of
+from table import BLIND, agents_of, answer, play, play_until, set_table
+
+from fedincentive import ledger, terms
+from fedincentive.center.log import Log, cosigned_by
+from fedincentive.errors import BroadcastRefused, LogForked
+from fedincentive.game import random_data_value, repaired_example
+from fedincentive.identity import CENTER, answers, broadcast, signed
+from fedincentive.ledger import Entry
+from fedincentive.ledger.verify import verify
+from fedincentive.messages import Broadcast
+from fedincentive.provenance import receipts
+from fedincentive.provenance.witness import convicts
+
+GAME = repaired_example()
+
+
+class Table:
+    """A signed run with its ledger, stopped where a test wants it."""
+
+    def __init__(self, folder: Path, phase: str = "train", trained: int = 1, game: Any = GAME, **values: Any) -> None:
+        self.ring, self.folder = ring_of(game.agents), folder
+        self.book = ledger.open(folder / "l.db")
+        values = {"mechanism": "2p-upbred", "rounds": 3, "beta": "0.5", "gamma": 5.0, **values}
+        self.center, self.agents = set_table(
+            game, values.pop("mechanism"), keys=self.ring, book=self.book, folder=folder / "state", oracles=BLIND, **values
+        )
+        play_until(self.center, self.agents, phase, trained)
+
+    def again(self, told: Broadcast) -> Broadcast:
+        """A broadcast signed by the real center's key, whatever it says: what a hostile center can do."""
+        key = self.ring.private[CENTER]
+        said = broadcast(told, answers(told, terms.digest(self.center.run.terms)))
+        return dataclasses.replace(told, signature=signed(key, said))
+
+    def files(self, agent: str, kind: str) -> list[Path]:
+        return sorted((self.folder / "state" / "receipts" / agent).glob(f"{kind}-*.json"))
+
+
+def test_an_honest_run_is_never_refused_and_ends_in_cosigned_receipts(tmp_path: Path) -> None:
+    table = Table(tmp_path, "accept", 0, random_data_value(3, 4), gamma=9.0, beta="7")
+    outcome = play(table.center, table.agents)
+    found = verify(table.book, recompute=True)
+    assert outcome.basis == "signed" and found.clean and not found.unbound
+    log_key = table.ring.public[CENTER]
+    for agent in table.agents:
+        assert not table.files(agent.name, "fork") and not table.files(agent.name, "dispute")
+        total = 0
+        for path in table.files(agent.name, "receipt"):
+            proven, times = receipts.verify(path.read_text(), log_key, table.ring.public.values())
+            assert set(times) == {other.name for other in table.agents}
+            total += proven.entry.postings.get(agent.name, 0)
+        assert total == outcome.payments[agent.name]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"phase": "done"},
+        {"round": 10**9},
+        {"round": 3},
+        {"step": 7},
+        {"s": {"agent-1": 0.0, "agent-2": 5.0}},
+        {"settings": {}},
+        {"run": "other"},
+        {"log": None},
+        {"signature": None},
+        {"signature": "A" * 88},
+        {"signature": "\ud800"},
+    ],
+)
+def test_what_its_center_did_not_sign_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    table = Table(tmp_path)
+    told = table.center.broadcast()
+    with pytest.raises(BroadcastRefused):
+        table.agents[0].respond(dataclasses.replace(told, **changes))
+    assert table.center.submit(table.agents[0].respond(told))  # and the real one is answered as ever
+
+
+def test_another_model_than_the_signed_one_is_refused(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    told = table.center.broadcast()
+    with pytest.raises(BroadcastRefused, match="not signed by the center"):
+        table.agents[0].respond(dataclasses.replace(told, w={"w": told.w["w"] + 1e-12}))
+
+
+def test_broadcasts_count_in_order_and_twice_is_the_same(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    old = table.center.broadcast()
+    first = table.agents[0].respond(old)
+    assert table.agents[0].respond(old).signature == first.signature
+    answer(table.center, table.agents)
+    table.center.close()
+    table.agents[0].respond(table.center.broadcast())
+    with pytest.raises(BroadcastRefused, match="after a later one"):
+        table.agents[0].respond(old)
+
+
+def test_a_broadcast_of_another_run_with_the_same_keys_is_refused(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = Table(tmp_path / "other")
+    other.ring = table.ring
+    with pytest.raises(BroadcastRefused):
+        table.agents[0].respond(other.center.broadcast())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t["agents"]["agent-1"].update(s_max=1),
+        lambda t: t["agents"]["agent-1"].update(key=t["agents"]["agent-2"]["key"]),
+        lambda t: t["agents"].pop("agent-1"),
+        lambda t: t.update(center=t["agents"]["agent-2"]["key"]),
+        lambda t: t.update(run="other"),
+        lambda t: t.pop("scale"),
+        lambda t: t.update(agents=7),
+    ],
+)
+def test_terms_that_are_not_what_it_enrolled_with_are_not_signed(tmp_path: Path, change: Any) -> None:
+    table = Table(tmp_path, "accept", 0)
+    told = table.center.broadcast()
+    given = json.loads(json.dumps(told.settings["terms"]))
+    change(given)
+    forged = dataclasses.replace(told, settings={**told.settings, "terms": given})
+    said = broadcast(forged, answers(forged, terms.digest(given)))
+    forged = dataclasses.replace(forged, signature=signed(table.ring.private[CENTER], said))
+    with pytest.raises(BroadcastRefused, match="terms"):
+        table.agents[0].respond(forged)
+
+
+def rewritten(table: Table, folder: Path, seed: int) -> ledger.Ledger:
+    """The center's own ledger, made anew with one amount changed: every hash after it fits."""
+    book = ledger.open(folder / f"fork-{seed}.db")
+    rng = random.Random(seed)
+    entries = [record.entry for record in table.book.entries()]
+    victim = rng.choice([k for k, entry in enumerate(entries) if k])
+    for k, entry in enumerate(entries):
+        if k == victim:
+            entry = Entry(entry.run, entry.round, entry.kind, entry.rule, {**entry.inputs, "fork": seed}, entry.postings)
+        book.append(entry)
+    return book
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rewritten_history_is_a_fork_and_the_evidence_is_kept(tmp_path: Path, seed: int) -> None:
+    table = Table(tmp_path)
+    answer(table.center, table.agents)
+    table.center.close()
+    with rewritten(table, tmp_path, seed) as book:
+        log = Log(book, "test", table.ring.private[CENTER])
+        witnessed = table.center.run.witnessed.values()
+        told = table.again(dataclasses.replace(table.center.broadcast(), log=log.told(witnessed, "")))
+        try:
+            table.agents[0].respond(told)
+        except LogForked:
+            evidence = json.loads(table.files("agent-1", "fork")[0].read_text())
+            assert evidence["origin"] == Log(table.book, "test", table.ring.private[CENTER]).origin
+        except BroadcastRefused as refused:  # the first entry was changed: another ledger altogether
+            assert "not of this log" in str(refused)
+        else:
+            # What was changed came after all that this agent had seen: the others are told the true story, and one
+            # size with two signed roots convicts.
+            table.agents[1].respond(table.center.broadcast())
+            two = {"seen": told.log["note"], "shown": table.center.broadcast().log["note"]}
+            assert convicts(two, table.ring.public[CENTER])
+
+
+def test_an_agent_that_is_called_absent_keeps_what_it_said(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    told = table.center.broadcast()
+    table.center.submit(table.agents[1].respond(told))
+    table.agents[0].respond(told)  # it answers, and the center says it did not
+    table.center.close()
+    table.agents[0].respond(table.center.broadcast())
+    kept = json.loads(table.files("agent-1", "dispute")[0].read_text())
+    assert kept["claim"]["agent"] == "agent-1" and "agent-1" in json.loads(kept["entry"])["inputs"]["absent"]
+
+
+def test_a_resumed_run_goes_on_with_the_same_terms_and_the_same_log(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    before = table.center.broadcast()
+    state = {agent.name: json.loads(json.dumps(agent.state())) for agent in table.agents}
+    table.center.release()
+    center, _ = set_table(
+        GAME, "2p-upbred", keys=table.ring, book=table.book, folder=tmp_path / "state", oracles=BLIND,
+        rounds=3, beta="0.5", gamma=5.0, resume=True,
+    )  # fmt: skip
+    again = center.broadcast()
+    assert again.signature == before.signature and again.log == before.log
+    agents = agents_of(GAME, keys=table.ring, receipts=tmp_path / "state" / "receipts")
+    for agent in agents:
+        agent.restore(state[agent.name])
+    assert play(center, agents).basis == "signed"
+    assert verify(table.book, recompute=True).clean
+
+
+@pytest.mark.parametrize("kind", ["delivered", "s", "signature", "absent", "nonce", "terms", "accepted"])
+def test_the_ledger_shows_that_a_center_forged_what_was_said(tmp_path: Path, kind: str) -> None:
+    """The center writes a ledger whose amounts follow from what it says was said: verify asks for the signatures."""
+    table = Table(tmp_path, "accept", 0)
+    play(table.center, table.agents)
+    entries = [record.entry for record in table.book.entries()]
+    with ledger.open(tmp_path / "forged.db") as book:
+        for entry in entries:
+            inputs = json.loads(json.dumps(entry.inputs))
+            if kind == "accepted" and entry.kind == "terms":
+                del inputs["accepted"]["agent-1"]
+            if kind == "terms" and entry.kind == "terms":
+                inputs["terms"]["currency"] = "roubles"
+            if entry.kind == "reports-train" and kind in ("delivered", "nonce", "signature"):
+                said = inputs["said"]["agent-1"]
+                changed = {"delivered": 1, "nonce": "0" * 32, "signature": base64.b64encode(bytes(64)).decode()}
+                said[kind] = changed[kind]
+            if entry.kind == "reports-train" and kind == "absent":
+                del inputs["said"]["agent-1"]
+                inputs["absent"] = ["agent-1"]
+            if entry.kind == "commitment" and kind == "s":
+                inputs["s"]["agent-1"] -= 1
+            book.append(Entry(entry.run, entry.round, entry.kind, entry.rule, inputs, entry.postings, entry.claims))
+        names = {finding.name for finding in verify(book, recompute=True).findings}
+    assert names & {"signature", "claims"}
+
+
+def test_cosignatures_are_kept_with_who_and_when(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    assert set(cosigned_by(table.center.run.cosigned, table.ring.public)) == {"agent-1", "agent-2"}
+    assert cosigned_by("", table.ring.public) == {}
+
+
+def test_private_keys_are_nowhere_in_what_a_run_leaves_behind(tmp_path: Path) -> None:
+    table = Table(tmp_path, "accept", 0)
+    play(table.center, table.agents)
+    secrets = [key._key.private_bytes_raw() for key in table.ring.private.values()]
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            for secret in secrets:
+                assert secret not in data and secret.hex().encode() not in data and base64.b64encode(secret) not in data
