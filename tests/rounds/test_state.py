@@ -53,7 +53,7 @@ def book(tmp_path: Path):
 
 def test_killed_damaged_or_played_twice_a_run_ends_the_same_or_is_refused(tmp_path: Path) -> None:
     """A short campaign; `python benchmarks/kill_runs.py` is the long one."""
-    few = ["--kills", "12", "--damages", "40", "--pairs", "2", "--rounds", "15"]
+    few = ["--kills", "12", "--damages", "30", "--pairs", "2", "--rounds", "15"]
     done = subprocess.run([sys.executable, CAMPAIGN, *few], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"kills": 12' in done.stdout and '"second refused by name": 2' in done.stdout
@@ -107,6 +107,14 @@ def test_what_is_missing_is_named(tmp_path: Path, book, name: str) -> None:
     stopped(tmp_path / "run", book)
     (tmp_path / "run" / name).unlink()
     with pytest.raises(RunError, match=f"{name} is missing"):
+        seat(tmp_path / "run", book)
+
+
+def test_a_checkpoint_that_was_changed_is_refused(tmp_path: Path, book) -> None:
+    stopped(tmp_path / "run", book)
+    path = tmp_path / "run" / "checkpoints.jsonl"
+    path.write_text(path.read_text().replace('"count": 1', '"count": 7'))
+    with pytest.raises(RunError, match=r"checkpoints.jsonl is missing or damaged \(it is not what the run wrote\)"):
         seat(tmp_path / "run", book)
 
 
