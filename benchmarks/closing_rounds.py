@@ -3,8 +3,8 @@
     python benchmarks/closing_rounds.py --rounds 100000
 
 plays one run of two agents and prints the median time of closing a round (without the agents' work) around rounds 10,
-1,000, 10,000 and so on, its processor time and the ratio of that to round 10 (a disk that others use is not steady), and
-the size of state.json and manifest.json.
+1,000, 10,000 and so on, its processor time and the ratio of that to round 10 (a disk that others use is not steady),
+and the size of state.json and manifest.json.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -143,10 +144,9 @@ def test_what_agents_remember_is_saved_with_the_round(tmp_path: Path) -> None:
     liars = {"lies": {"agent-1": "understate-s"}, "gamma": 0.5, "rounds": 3}
     whole = play(*seat(tmp_path / "whole", **liars))
     center, agents = seat(tmp_path / "run", **liars)
-    copies = []
-    with center:
-        play(center, agents, progress=lambda _: copies.append(shutil.copytree(center.path, tmp_path / f"{len(copies)}")))
-    again = play(*seat(copies[1], **liars))
+    rounds = itertools.count()
+    play(center, agents, progress=lambda _: shutil.copytree(center.path, tmp_path / f"{next(rounds)}"))
+    again = play(*seat(tmp_path / "1", **liars))
     assert json.dumps(again.to_json()) == json.dumps(whole.to_json())
 
 
