@@ -1,4 +1,4 @@
-"""Does a run survive kill -9, damage to its state, and a second process? Each ends as an undisturbed run, or is refused.
+"""Does a run survive kill -9, damage to its state, and a second process? It ends as if undisturbed, or is refused.
 
     python benchmarks/kill_runs.py --kills 500 --damages 1000 --pairs 50
 
@@ -30,7 +30,6 @@ from pathlib import Path
 import yaml
 from tqdm import tqdm
 
-import fedincentive.cli.play
 from fedincentive import cli, engine, ledger, plots  # noqa: F401  # what a child needs is imported once
 from fedincentive.ledger.export import to_jsonl
 
@@ -41,8 +40,8 @@ FARMS = {
 }  # fmt: skip
 TERMS = {
     "paid": {
-        "mechanism": "2p-upbred", "payment": "both", "beta": "0.5", "gamma": 9.0, "eta": 0.1, "server_optimizer": "adam",
-        "audit": 0.5, "audit_seed": 3, "sampled": 2, "loss_cap": 10_000.0,
+        "mechanism": "2p-upbred", "payment": "both", "beta": "0.5", "gamma": 9.0, "eta": 0.1,
+        "server_optimizer": "adam", "audit": 0.5, "audit_seed": 3, "sampled": 2, "loss_cap": 10_000.0,
     },
     "truthful": {"mechanism": "t-upbred", "gamma": 0.5, "eta": 0.1, "loss_cap": 10_000.0, "slope": "paper"},
 }  # fmt: skip

@@ -199,7 +199,7 @@ class SavedRun:
 def _heads(given: Any, folder: Path) -> list[dict[str, Any]]:
     """Of a run that goes on, or was stopped, they are in their own file, whose last line may not be whole."""
     if given != CHECKPOINTS:
-        return given  # type: ignore[no-any-return]
+        return given
     text = (folder / CHECKPOINTS).read_bytes() if (folder / CHECKPOINTS).exists() else b""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 

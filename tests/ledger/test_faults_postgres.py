@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from fedincentive import ledger
 from fedincentive.errors import LedgerError
+from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
 
 
@@ -83,3 +87,47 @@ def test_an_entry_is_not_kept_when_its_postings_do_not_sum_to_zero_at_commit(pos
                 db.commit()
         assert book.head().count == 0
         assert verify(book).clean
+
+
+def test_a_writer_that_never_ends_is_not_waited_for_without_end(postgres, writer, monkeypatch):
+    import psycopg
+
+    from fedincentive.ledger import postgres as store
+
+    target = postgres.empty()
+    monkeypatch.setattr(store, "BUSY_SECONDS", 1)
+    with ledger.open(target) as book, psycopg.connect(target, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (store.LOCK,))
+        began = time.monotonic()
+        with pytest.raises(LedgerError, match="another writer held the ledger for 1 s; nothing was written"):
+            book.append(writer.entry("run", 0))
+        with pytest.raises(LedgerError, match="another writer held the ledger for 1 s"):
+            ledger.open(target)
+        assert 2 <= time.monotonic() - began < 20
+        other.execute("SELECT pg_advisory_unlock(%s)", (store.LOCK,))
+        assert book.append(writer.entry("run", 0)).created
+
+
+GAME = """
+game: {kind: repaired}
+incentive: {mechanism: 2p-upbred, beta: "0.5", gamma: 20.0, rounds: 60}
+"""
+
+
+def test_a_killed_run_goes_on_in_postgresql(postgres, tmp_path: Path) -> None:
+    """The real command without --state: it keeps one of its own, and is resumed from there."""
+    (tmp_path / "game.yaml").write_text(GAME)
+    target = postgres.empty()
+    play = [sys.executable, "-m", "fedincentive.cli", "play", "game.yaml", "--ledger"]
+    subprocess.run([*play, "whole.db"], cwd=tmp_path, capture_output=True, check=True)
+    child = subprocess.Popen([*play, target], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    state = tmp_path / "fedincentive-runs" / "run" / "state" / "state.json"
+    while child.poll() is None and not (state.exists() and '"trained": 9' in state.read_text()):
+        time.sleep(0.001)
+    child.kill()
+    assert child.wait() == -9
+    again = subprocess.run([*play, target], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 1 and "exists in" in again.stderr and "Traceback" not in again.stderr
+    subprocess.run([*play, target, "--resume"], cwd=tmp_path, capture_output=True, check=True)
+    with ledger.read(target) as book, ledger.read(tmp_path / "whole.db") as whole:
+        assert list(to_jsonl(book)) == list(to_jsonl(whole))

@@ -132,6 +132,19 @@ def test_a_client_answers_its_own_run_in_order_and_the_same_question_the_same(tm
     assert wire.encode(answers[1]) == wire.encode(answers[2])
 
 
+def test_a_client_s_damaged_memory_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+
+    def client() -> Client:
+        return Client(Inside([], 1), agents_of(GAME)[0], "loops", HOST, path, resume=True)
+
+    client()._remember()
+    assert client().agent.state() == agents_of(GAME)[0].state() and path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(path.read_bytes().replace(b'"memory": {', b'"memory": {"actual": 1'))
+    with pytest.raises(RunError, match="1.json is damaged .its checksum is wrong"):
+        client()
+
+
 @pytest.mark.parametrize("s_max", [float("nan"), -1.0, 0.0, 9e12, 1e300, float("inf")])
 def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> None:
     server = Server(

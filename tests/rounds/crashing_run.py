@@ -18,6 +18,7 @@ import table  # noqa: E402
 from fedincentive import ledger  # noqa: E402
 from fedincentive.game import random_data_value  # noqa: E402
 from fedincentive.ledger.sqlite import SQLiteLedger  # noqa: E402
+from fedincentive.manifest import Heads  # noqa: E402
 
 
 def play(directory: Path, terms: dict) -> dict:
@@ -58,6 +59,7 @@ class Fuse:
     def light(self) -> None:
         os.replace = self.around(os.replace)
         SQLiteLedger.append = self.around(SQLiteLedger.append)
+        Heads._write = self.around(Heads._write)
 
 
 def in_a_child(work) -> int:
