@@ -198,6 +198,12 @@ def test_anything_may_be_given_to_the_checks() -> None:
                 assert check(*good[:place], value, *good[place + 1 :]) is False
 
 
+def test_there_is_no_leaf_after_the_last() -> None:
+    for size in range(1, 40):
+        tree = Tree(hashes(size))
+        assert not check_inclusion(leaf(hashes(size)[-1]), size, size, tree.inclusion(size - 1, size), tree.root(size))
+
+
 def test_a_tree_says_what_it_does_not_know() -> None:
     tree = Tree(hashes(3))
     calls = (tree.root, 4), (tree.inclusion, 3, 3), (tree.inclusion, 0, 0), (tree.consistency, 3, 2), (tree.root, -1)

@@ -171,7 +171,7 @@ MALFORMED = {
     "hyphen": HEAD.text + "\n" + LINE.replace("—", "-") + "\n",
     "two spaces": HEAD.text + "\n" + LINE.replace(" ", "  ", 1) + "\n",
     "space at the end": HEAD.text + "\n" + LINE + " \n",
-    "wide space in the name": HEAD.text + "\n" + LINE.replace("/", "\u3000") + "\n",
+    "wide space in the name": HEAD.text + "\n" + LINE.replace("/", "\u3000", 1) + "\n",
     "plus in the name": HEAD.text + "\n" + LINE.replace("/", "+", 1) + "\n",
     "base64 for the web": HEAD.text + "\n— x " + "-_8" * 8 + "\n",
     "base64 not filled": HEAD.text + "\n" + LINE.rstrip("=") + "\n",

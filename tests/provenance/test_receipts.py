@@ -15,7 +15,7 @@ from fedincentive.entry import Entry, canonical
 from fedincentive.errors import ProvenanceError
 from fedincentive.ledger.chain import link
 from fedincentive.provenance import receipts
-from fedincentive.provenance.keys import PrivateKey, make
+from fedincentive.provenance.keys import COSIGNATURE, PrivateKey, make
 from fedincentive.provenance.merkle import Tree
 from fedincentive.provenance.notes import Head, Note
 
@@ -45,6 +45,17 @@ def test_every_entry_of_a_ledger_has_one(written: list[str]) -> None:
         assert proven.hash == link(seq, held["previous"], canonical(held["body"]))
     with pytest.raises(ProvenanceError, match="is not signed by"):
         receipts.verify(written[0], PrivateKey(ORIGIN).public)
+
+
+def test_a_forged_cosignature_spoils_a_receipt(written: list[str]) -> None:
+    held = json.loads(written[0])
+    note = Note.parse(held["note"])
+    forged = note.cosigned(PrivateKey(CLINIC.name), 7).signatures[-1]
+    known = type(forged)(forged.name, CLINIC.public.key_id(COSIGNATURE), forged.blob)
+    text = canonical({**held, "note": str(Note(note.text, (*note.signatures, known)))}) + "\n"
+    assert receipts.verify(text, LOG.public, [SURGERY.public])[1] == {"surgery": 5}
+    with pytest.raises(ProvenanceError, match="cosignature of 'St. Mary' on this receipt is forged"):
+        receipts.verify(text, LOG.public, [CLINIC.public])
 
 
 def test_a_thousand_changed_receipts_prove_nothing(written: list[str]) -> None:

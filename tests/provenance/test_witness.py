@@ -114,7 +114,8 @@ def test_whatever_is_sent_as_a_proof_ends_in_an_accusation(proof: Any) -> None:
     witness.check(note(tree, 5))
     with pytest.raises(LogForked) as caught:
         witness.check(note(tree, 9), proof)
-    assert not convicts(json.loads(json.dumps(caught.value.evidence)), LOG.public)
+    evidence = json.loads(json.dumps(caught.value.evidence))
+    assert not convicts(evidence, LOG.public) and "proof" not in evidence
 
 
 def test_evidence_that_convicts_nobody() -> None:
