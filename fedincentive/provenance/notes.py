@@ -8,7 +8,7 @@
     — clinic jWbPPwAAAABkGFDL...                     a cosignature: base64(key id, 8 bytes of time, signature)
 
 The log signs the text without any clock, so signing again gives the same bytes. A witness signs the same text after
-"cosignature/v1\\ntime SECONDS\\n": at that time this was the largest history it had seen. Lines of unknown keys are kept.
+"cosignature/v1\\ntime SECONDS\\n": at that time this was the largest history it had seen. Unknown keys' lines are kept.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ def test_every_proof_of_small_trees_and_two_libraries_agree() -> None:
             assert check_inclusion(leaf(known[index]), index, size, path, tree.root(size))
             proof = SimpleNamespace(log_index=index, tree_size=size, hashes=path, root_hash=tree.root(size))
             body = known[index].encode()
-            verify_merkle_inclusion(SimpleNamespace(_inner=SimpleNamespace(inclusion_proof=proof, canonicalized_body=body)))
+            verify_merkle_inclusion(
+                SimpleNamespace(_inner=SimpleNamespace(inclusion_proof=proof, canonicalized_body=body))
+            )
         for old in range(size + 1):
             path = tree.consistency(old, size)
             assert check_consistency(old, size, path, tree.root(old), tree.root(size))
@@ -184,7 +186,23 @@ def test_a_rewritten_history_has_no_proof() -> None:
             assert not check_consistency(old, new, path, honest.root(old), forged.root(new))
 
 
-HOSTILE = [None, True, -1, 1.0, "1", 2**63, 10**400, [], b"", b"x" * 32, [b"x"], [None], {}, "x" * 32, [b"x" * 32] * 5000]
+HOSTILE = [
+    None,
+    True,
+    -1,
+    1.0,
+    "1",
+    2**63,
+    10**400,
+    [],
+    b"",
+    b"x" * 32,
+    [b"x"],
+    [None],
+    {},
+    "x" * 32,
+    [b"x" * 32] * 5000,
+]
 
 
 def test_anything_may_be_given_to_the_checks() -> None:

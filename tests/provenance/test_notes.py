@@ -31,7 +31,7 @@ CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
 
 — example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=
 — witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0xUe+mbIUBkBIfZ+qnA==
-"""
+"""  # noqa: E501
 GO = PublicKey.parse("sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8")
 # A checkpoint of a Certificate Transparency log, cosigned by a public witness
 NAVIGLI = PublicKey.parse("witness.navigli.sunlight.geomys.org+a3e00fe2+BNy/co4C1Hn1p+INwJrfUlgz7W55dSZReusH/GhUhJ/G")
@@ -93,7 +93,9 @@ def test_sigstore_reads_and_verifies_our_notes() -> None:
             SignedCheckpoint.from_text(changed).signed_note.verify(ring, LOG.public.key_id())  # type: ignore[arg-type]
 
 
-@given(st.integers(0, 2**63 - 1), st.binary(min_size=32, max_size=32), st.lists(st.text("ab é—", min_size=1), max_size=3))
+@given(
+    st.integers(0, 2**63 - 1), st.binary(min_size=32, max_size=32), st.lists(st.text("ab é—", min_size=1), max_size=3)
+)
 def test_notes_come_back_as_they_were(number: int, root: bytes, more: list[str]) -> None:
     head = Head("example.org/ledger", number, root, tuple(more))
     note = Note(head.text).signed(LOG).cosigned(CLINIC, number)
@@ -108,7 +110,9 @@ def test_signing_again_gives_the_same_bytes() -> None:
 
 
 def test_unknown_signatures_are_kept_and_forged_ones_spoil() -> None:
-    note = Note(HEAD.text).signed(PrivateKey("stranger")).signed(LOG).cosigned(PrivateKey("other"), 5).cosigned(CLINIC, 9)
+    note = (
+        Note(HEAD.text).signed(PrivateKey("stranger")).signed(LOG).cosigned(PrivateKey("other"), 5).cosigned(CLINIC, 9)
+    )
     assert str(Note.parse(str(note))) == str(note) and len(note.signatures) == 4
     assert note.is_signed_by(LOG.public) and note.cosigned_at(CLINIC.public) == 9
     assert note.cosigned(CLINIC, 4).cosigned_at(CLINIC.public) == 4
@@ -124,7 +128,9 @@ def test_unknown_signatures_are_kept_and_forged_ones_spoil() -> None:
 
 def test_no_signature_of_one_kind_passes_for_another() -> None:
     note = Note(HEAD.text).signed(CLINIC)
-    assert note.cosigned_at(CLINIC.public) is None and not Note(HEAD.text).cosigned(CLINIC, 1).is_signed_by(CLINIC.public)
+    assert note.cosigned_at(CLINIC.public) is None and not Note(HEAD.text).cosigned(CLINIC, 1).is_signed_by(
+        CLINIC.public
+    )
     for origin in ("cosignature/v1", "fedincentive/report/1", "fedincentive/key/1"):
         with pytest.raises(ProvenanceError, match="kept for other signatures"):
             Head(origin, 1, bytes(32))
@@ -139,7 +145,12 @@ def test_a_thousand_changed_notes_and_cosignatures_fail() -> None:
     while done < 1000:
         at, way = draw.randrange(len(clean)), draw.randrange(4)
         swap = bytes([clean[at] ^ 1 << draw.randrange(8)])
-        new = [clean[:at] + swap + clean[at + 1 :], clean[:at] + clean[at + 1 :], clean[:at] + swap + clean[at:], clean[:at]][way]
+        new = [
+            clean[:at] + swap + clean[at + 1 :],
+            clean[:at] + clean[at + 1 :],
+            clean[:at] + swap + clean[at:],
+            clean[:at],
+        ][way]
         if new == clean:
             continue
         done += 1

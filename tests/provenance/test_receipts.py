@@ -28,7 +28,9 @@ def written(tmp_path: Path) -> list[str]:
     """Receipts of all entries of a real ledger."""
     with ledger.open(tmp_path / "ledger.sqlite") as book:
         for step in range(1, 8):
-            book.append(Entry("demo é", step, "settlement", "transfer/1", {"amounts": {}}, {"clinic": step, "a": -step}))
+            book.append(
+                Entry("demo é", step, "settlement", "transfer/1", {"amounts": {}}, {"clinic": step, "a": -step})
+            )
         rows, previous = list(book.rows()), [ledger.chain.genesis(book.minor)]
     previous += [row.hash for row in rows]
     tree = Tree(row.hash for row in rows)
@@ -63,8 +65,10 @@ def test_a_thousand_changed_receipts_prove_nothing(written: list[str]) -> None:
     while done < 1000:
         text = draw.choice(written)
         at = draw.randrange(len(text))
-        swap = draw.choice("0123456789abcdefABCXYZ+/= ,:{}[]\"-\\\n")
-        changed = draw.choice([text[:at] + swap + text[at + 1 :], text[:at] + text[at + 1 :], text[:at] + swap + text[at:]])
+        swap = draw.choice('0123456789abcdefABCXYZ+/= ,:{}[]"-\\\n')
+        changed = draw.choice(
+            [text[:at] + swap + text[at + 1 :], text[:at] + text[at + 1 :], text[:at] + swap + text[at:]]
+        )
         if changed in written:
             continue
         done += 1
@@ -79,9 +83,9 @@ def test_a_thousand_changed_receipts_prove_nothing(written: list[str]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"seq": 0}, {"seq": 8}, {"seq": True}, {"seq": -1}, {"seq": 10**30}, {"path": []}, {"path": None}, {"path": [1]},
-        {"path": "AAAA"}, {"previous": ""}, {"previous": "g" * 64}, {"previous": 3}, {"body": {}}, {"body": None}, {"note": ""},
-        {"note": None}, {"receipt": 2}, {"receipt": True}, {"receipt": 1.0}, {"more": 1},
+        {"seq": 0}, {"seq": 8}, {"seq": True}, {"seq": -1}, {"seq": 10**30}, {"path": []}, {"path": None},
+        {"path": [1]}, {"path": "AAAA"}, {"previous": ""}, {"previous": "g" * 64}, {"previous": 3}, {"body": {}},
+        {"body": None}, {"note": ""}, {"note": None}, {"receipt": 2}, {"receipt": True}, {"receipt": 1.0}, {"more": 1},
     ],
 )  # fmt: skip
 def test_fields_that_are_wrong(written: list[str], change: dict[str, object]) -> None:
@@ -97,7 +101,12 @@ def test_what_is_no_receipt(text: str) -> None:
 
 def test_another_writing_of_a_receipt_is_refused(written: list[str]) -> None:
     held = json.loads(written[0])
-    for text in (json.dumps(held), canonical(held), written[0] + " ", written[0].replace('"seq":1}', '"seq":2,"seq":1}')):
+    for text in (
+        json.dumps(held),
+        canonical(held),
+        written[0] + " ",
+        written[0].replace('"seq":1}', '"seq":2,"seq":1}'),
+    ):
         with pytest.raises(ProvenanceError, match="canonical form"):
             receipts.read(text)
 
@@ -118,7 +127,9 @@ def test_the_command(written: list[str], tmp_path: Path) -> None:
     few = run(file, "--key", LOG.public.vkey, "--witness", CLINIC.public.vkey, "--need", "2")
     assert few.exit_code == 1 and "1 of the witnesses given cosigned it; 2 are needed" in few.output
     make("surgery", tmp_path / "keys")
-    folder = run(file, "--key", LOG.public.vkey, "--witness", tmp_path / "keys", "--witness", tmp_path / "keys/surgery.pub")
+    folder = run(
+        file, "--key", LOG.public.vkey, "--witness", tmp_path / "keys", "--witness", tmp_path / "keys/surgery.pub"
+    )
     assert folder.exit_code == 0 and "cosigned" not in folder.output
     wrong = run(file, "--key", CLINIC.public.vkey)
     assert wrong.exit_code == 1 and "is not signed by" in wrong.output

@@ -97,7 +97,12 @@ def test_nobody_else_can_make_a_witness_accuse() -> None:
     witness = Witness(ORIGIN, LOG.public)
     witness.check(note(tree, 5))
     thief = PrivateKey(ORIGIN)
-    forged = [note(other, 5, thief), note(other, 9, thief), note(tree, 9, thief), note(other, 5, LOG, "example.org/other")]
+    forged = [
+        note(other, 5, thief),
+        note(other, 9, thief),
+        note(tree, 9, thief),
+        note(other, 5, LOG, "example.org/other"),
+    ]
     forged += [note(other, 5).replace("\n5\n", "\n6\n"), "", note(tree, 5)[:-2]]
     for text in forged:
         with pytest.raises(ProvenanceError):
