@@ -58,6 +58,7 @@ demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a t
 bench: .venv/core/.installed  ## ratios against a plain mean and every peer, measured in one run
 	.venv/core/bin/python benchmarks/ratios.py
 	.venv/core/bin/python benchmarks/ledger.py
+	.venv/core/bin/python benchmarks/provenance.py
 
 lint: .venv/tools/.ready .venv/core/.installed  ## ruff, mypy on the public API, clang-format
 	.venv/tools/bin/ruff check .

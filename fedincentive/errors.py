@@ -67,7 +67,7 @@ class ProvenanceError(FedIncentiveError, ValueError):
 
 
 class LogForked(FedIncentiveError, RuntimeError):
-    """The ledger's signed history does not continue the one that was seen before; `evidence` holds both signed notes."""
+    """The ledger's signed history does not continue the one seen before; `evidence` holds both signed notes."""
 
     def __init__(self, message: str, evidence: dict[str, object]) -> None:
         super().__init__(message)

@@ -55,7 +55,9 @@ def rotate(name: str, folder: Path) -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--by", required=True, metavar="RECOVERY", help="The name of the recovery key; its NAME.key is in the folder.")
+@click.option(
+    "--by", required=True, metavar="RECOVERY", help="The name of the recovery key; its NAME.key is in the folder."
+)
 @click.option("--reason", "why", default="", help="Why, in the statement.")
 @folder
 def revoke(name: str, by: str, why: str, folder: Path) -> None:

@@ -30,7 +30,9 @@ def verify(file: Path, log: tuple[str, ...], seen: tuple[str, ...], need: int) -
     text = file.read_bytes().decode("utf-8", "replace")
     found = receipts.read(text)
     entry, head = found.entry, found.head
-    click.echo(f"Entry {found.seq}, hash {found.hash}: run {entry.run!r}, round {entry.round}, {entry.kind} ({entry.rule})")
+    click.echo(
+        f"Entry {found.seq}, hash {found.hash}: run {entry.run!r}, round {entry.round}, {entry.kind} ({entry.rule})"
+    )
     for account, amount in sorted(entry.postings.items()):
         click.echo(f"  {account!r} {amount:+d} minor units")
     click.echo(f"It is under the root of the log {head.origin!r} with {head.size} entries.")

@@ -1,4 +1,4 @@
-"""Who said it, and that nobody changes it later: keys, a Merkle tree over the ledger, signed notes, witnesses, receipts.
+"""Who said it, and that nobody changes it later: keys, a Merkle tree over the ledger, notes, witnesses, receipts.
 
 `keys` and `statements` are names with Ed25519 keys, `merkle` proves that entries are in a ledger and that it only grew,
 `notes` is what the center signs and agents cosign, `witness` what an agent remembers of it, `receipts` the file that

@@ -96,8 +96,8 @@ class PublicKey:
         check_name(self.name)
         if rfc8032.key_point(self.raw) is None:
             raise ProvenanceError(
-                f"The public key of {self.name!r} is not a safe Ed25519 key (not on the curve, of small order or not in "
-                "canonical form): ask its owner to make a new one with `fedincentive keys new`."
+                f"The public key of {self.name!r} is not a safe Ed25519 key (not on the curve, of small order or not "
+                "in canonical form): ask its owner to make a new one with `fedincentive keys new`."
             )
 
     def verify(self, signature: bytes, message: bytes) -> bool:
@@ -182,7 +182,9 @@ class PrivateKey:
         except Exception:  # whatever the library says of a secret is not repeated
             key = None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ProvenanceError(f"{what} is not an Ed25519 key in PEM; restore it, or make a new one and tell the others.")
+            raise ProvenanceError(
+                f"{what} is not an Ed25519 key in PEM; restore it, or make a new one and tell the others."
+            )
         return cls(name, key)
 
 
@@ -213,12 +215,14 @@ class KeyRing:
         owners: dict[bytes, str] = {}
         for name, key in self.public.items():
             if other := owners.get(key.raw):
-                raise ProvenanceError(f"{other!r} and {name!r} have one and the same key in {folder}; each needs its own.")
+                raise ProvenanceError(
+                    f"{other!r} and {name!r} have one and the same key in {folder}; each needs its own."
+                )
             owners[key.raw] = name
         for name in sorted(own - set(self.private)):
             raise ProvenanceError(
-                f"The private key of {name!r} is missing: {folder / name_in_files(name)}.key is not there. Make it with "
-                f"`fedincentive keys new {name!r} --dir {str(folder)!r}`, or copy it here."
+                f"The private key of {name!r} is missing: {folder / name_in_files(name)}.key is not there. Make it "
+                f"with `fedincentive keys new {name!r} --dir {str(folder)!r}`, or copy it here."
             )
         for name in sorted((need | set(self.private)) - set(self.public)):
             where = f"{folder / name_in_files(name)}.pub"
@@ -230,8 +234,8 @@ class KeyRing:
             if private.public != self.public[name]:
                 where = f"{folder / name_in_files(name)}.pub"
                 raise ProvenanceError(
-                    f"{where} is not the public half of the private key of {name!r} beside it. If that key is the right "
-                    f"one, remove {where} and run `fedincentive keys new {name!r} --dir {str(folder)!r}`."
+                    f"{where} is not the public half of the private key of {name!r} beside it. If that key is the "
+                    f"right one, remove {where} and run `fedincentive keys new {name!r} --dir {str(folder)!r}`."
                 )
 
 

@@ -8,7 +8,7 @@
     — clinic jWbPPwAAAABkGFDL...                     a cosignature: base64(key id, 8 bytes of time, signature)
 
 The log signs the text without any clock, so signing again gives the same bytes. A witness signs the same text after
-"cosignature/v1\\ntime SECONDS\\n": at that time this was the largest history it had seen. Lines of unknown keys are kept.
+"cosignature/v1\\ntime SECONDS\\n": at that time this was the largest history it had seen. Unknown keys' lines are kept.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Note:
         times = []
         for line in self.lines_of(key, COSIGNATURE):
             time = int.from_bytes(line.blob[:8], "big")
-            if len(line.blob) != 72 or time > LARGEST or not key.verify(line.blob[8:], _cosigned_words(self.head, time)):
+            if time > LARGEST or not key.verify(line.blob[8:], _cosigned_words(self.head, time)):
                 return None
             times.append(time)
         return min(times, default=None)

@@ -70,7 +70,7 @@ def odd_multiples(a: Point, width: int) -> list[Point]:
 
 
 def digits(scalar: int, width: int) -> dict[int, int]:
-    """scalar = sum of digit * 2**place, the digits odd, smaller than 2**(width-1), and at least `width` places apart."""
+    """scalar = sum of digit * 2**place; the digits are odd, below 2**(width-1), and at least `width` places apart."""
     found, place = {}, 0
     while scalar:
         if scalar & 1:

@@ -45,7 +45,11 @@ def read_statement(text: str, trusted: PublicKey) -> dict[str, Any]:
         keys = {role: PublicKey.parse(said[role]) for role in KEYS[change]}
         blobs = {role: from_base64(signatures[role]) for role in SIGNERS[change]}
         known = {"agent", "change", *KEYS[change], *({"reason"} & set(said) if change == "revoke" else ())}
-        if set(said) != known or set(signatures) != set(blobs) or any(type(value) is not str for value in said.values()):
+        if (
+            set(said) != known
+            or set(signatures) != set(blobs)
+            or any(type(value) is not str for value in said.values())
+        ):
             raise ValueError("it has other fields than it should")
         if canonical(held) + "\n" != text:
             raise ValueError("it is not in canonical form")
@@ -71,7 +75,9 @@ def rotate(name: str, directory: str | Path) -> tuple[PrivateKey, Path]:
     public, private = Path(f"{stem}.pub"), Path(f"{stem}.key")
     old = PrivateKey.read(name, private)
     if read_public(public) != old.public:
-        raise ProvenanceError(f"{public} is not the public half of {private}; `fedincentive keys show` says what to do.")
+        raise ProvenanceError(
+            f"{public} is not the public half of {private}; `fedincentive keys show` says what to do."
+        )
     old_id = old.public.key_id().hex()
     statement = Path(f"{stem}.rotated-{old_id}.json")
     if statement.exists():  # an earlier call ended before its key was in place

@@ -46,8 +46,8 @@ class Witness:
     def check(self, note: str | bytes, proof: Sequence[bytes] = ()) -> Head:
         """The note's head, remembered from now on, when it continues what was seen; the same note again is fine.
 
-        LogForked carries the evidence against the log's owner. ProvenanceError refuses without accusing: the log did not
-        sign this, or it is older than what was seen.
+        LogForked carries the evidence against the log's owner. ProvenanceError refuses without accusing: the log did
+        not sign this, or it is older than what was seen.
         """
         read = self._read(note)
         head, last = read.head, self.last
@@ -55,8 +55,8 @@ class Witness:
             raise self._forked(TWO_ROOTS, known, read)
         if last and head.size < last.size:
             raise ProvenanceError(
-                f"The log {self.origin!r} shows {head.size} entries, but {last.size} were seen before: this note is old. "
-                "Ask for the newest; if there is none, its owner went back to a copy of the past and must restore the rest."
+                f"The log {self.origin!r} shows {head.size} entries, but {last.size} were seen before: this note is "
+                "old. Ask for the newest; if there is none, its owner went back to an old copy and must restore the rest."
             )
         if last and head.size > last.size and not check_consistency(last.size, head.size, proof, last.root, head.root):
             raise self._forked(NO_PROOF, self._notes[last.size], read, proof)
@@ -77,7 +77,7 @@ class Witness:
         return Note(note.text, tuple(note.lines_of(self.log_key, SIGNATURE)))
 
     def _forked(self, reason: str, seen: Note, shown: Note, proof: Sequence[bytes] = ()) -> LogForked:
-        evidence = {
+        evidence: dict[str, Any] = {
             "evidence": "fedincentive/fork/1",
             "key": self.log_key.vkey,
             "origin": self.origin,
@@ -88,8 +88,8 @@ class Witness:
         if is_path(proof):
             evidence["proof"] = [base64.b64encode(one).decode() for one in proof]
         return LogForked(
-            f"The log {self.origin!r} showed {seen.head.size} entries before and {shown.head.size} now: {reason}. Keep the "
-            "evidence, show it to the other agents, and report nothing more to this center.",
+            f"The log {self.origin!r} showed {seen.head.size} entries before and {shown.head.size} now: {reason}. Keep "
+            "the evidence, show it to the other agents, and report nothing more to this center.",
             evidence,
         )
 

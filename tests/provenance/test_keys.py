@@ -25,14 +25,18 @@ from fedincentive.provenance.keys import KeyRing, PrivateKey, PublicKey, make, n
 from fedincentive.provenance.statements import make_statement, read_statement
 
 PETER = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"  # of Go's sumdb/note
-NAVIGLI = "witness.navigli.sunlight.geomys.org+a3e00fe2+BNy/co4C1Hn1p+INwJrfUlgz7W55dSZReusH/GhUhJ/G"  # a public witness
+NAVIGLI = (
+    "witness.navigli.sunlight.geomys.org+a3e00fe2+BNy/co4C1Hn1p+INwJrfUlgz7W55dSZReusH/GhUhJ/G"  # a public witness
+)
 
 
 def test_a_key_signs_and_its_public_half_verifies() -> None:
     key = PrivateKey("clinic")
     signature = key.sign(b"words")
     assert len(signature) == 64 and key.public.verify(signature, b"words")
-    assert not key.public.verify(signature, b"other words") and not PrivateKey("clinic").public.verify(signature, b"words")
+    assert not key.public.verify(signature, b"other words") and not PrivateKey("clinic").public.verify(
+        signature, b"words"
+    )
     for wrong in (b"", signature[:-1], signature + b"\0", None, "x" * 64):
         assert not key.public.verify(wrong, b"words")  # type: ignore[arg-type]
 
@@ -175,10 +179,10 @@ DAMAGES = {
     "open": "private key of 'clinic'.*may be read by others.*chmod 600 '.*clinic.key'",
     "other name inside": "surgery.pub should hold the key of 'surgery' but holds that of 'clinic'; rename it",
     "one key twice": "'clinic' and 'surgery' have one and the same key.*each needs its own",
-    "public of another": "clinic.pub is not the public half.*remove .*clinic.pub and run `fedincentive keys new 'clinic'",
+    "public of another": "clinic.pub is not the public half.*remove .*clinic.pub and run `fedincentive keys new",
     "two lines": "clinic.pub, the public key of 'clinic', cannot be used: it must be one line",
     "no text": "clinic.pub, the public key of 'clinic', cannot be used",
-    "public is gone": "public key of 'clinic' is missing: .*clinic.pub is not there; run `fedincentive keys new 'clinic'",
+    "public is gone": "public key of 'clinic' is missing: .*clinic.pub is not there; run `fedincentive keys new",
     "private is gone": "private key of 'clinic' is missing: .*clinic.key is not there. Make it with",
     "a folder": "private key of 'clinic', .*clinic.key, (cannot be read: Is a directory|is not a file)",
     "a pipe": "private key of 'clinic', .*clinic.key, is not a file",
@@ -242,7 +246,7 @@ def test_a_rotation_is_signed_by_both_keys_and_keeps_the_old_one(tmp_path: Path)
 
 @pytest.mark.parametrize("call", range(1, 8))
 def test_a_rotation_that_was_killed_is_ended_by_the_next(tmp_path: Path, call: int) -> None:
-    """The process dies before its call-th change of a name; both private keys are there, and the next rotation works."""
+    """The process dies before its call-th change of a name; both private keys are there, and the next call works."""
     old, _ = make("clinic", tmp_path)
     code = f"""
 import os, signal, sys
@@ -267,7 +271,7 @@ rotate("clinic", {str(tmp_path)!r})
     (statement,) = tmp_path.glob("*.json")
     assert read_statement(statement.read_text(), old.public)["new"] == new.public.vkey
     assert PrivateKey.read("clinic", next(tmp_path.glob("clinic.key.old-*"))).public == old.public
-    assert died == (call < 8)
+    assert died
 
 
 def test_a_revocation_is_signed_by_the_recovery_key(tmp_path: Path) -> None:
@@ -305,6 +309,9 @@ def test_forged_statements_are_refused() -> None:
         (good.replace(",", ", ", 1), old.public),
         (good.rstrip("\n"), old.public),
     ]
-    for text, trusted in [*forged, *((text, old.public) for text in ("", "[]", "null", "{}", "[" * 100000, '{"said":1}'))]:
+    for text, trusted in [
+        *forged,
+        *((text, old.public) for text in ("", "[]", "null", "{}", "[" * 100000, '{"said":1}')),
+    ]:
         with pytest.raises(ProvenanceError):
             read_statement(text, trusted)

@@ -81,7 +81,9 @@ def test_every_proof_of_small_trees_and_two_libraries_agree() -> None:
             assert check_inclusion(leaf(known[index]), index, size, path, tree.root(size))
             proof = SimpleNamespace(log_index=index, tree_size=size, hashes=path, root_hash=tree.root(size))
             body = known[index].encode()
-            verify_merkle_inclusion(SimpleNamespace(_inner=SimpleNamespace(inclusion_proof=proof, canonicalized_body=body)))
+            verify_merkle_inclusion(
+                SimpleNamespace(_inner=SimpleNamespace(inclusion_proof=proof, canonicalized_body=body))
+            )
         for old in range(size + 1):
             path = tree.consistency(old, size)
             assert check_consistency(old, size, path, tree.root(old), tree.root(size))
@@ -184,7 +186,23 @@ def test_a_rewritten_history_has_no_proof() -> None:
             assert not check_consistency(old, new, path, honest.root(old), forged.root(new))
 
 
-HOSTILE = [None, True, -1, 1.0, "1", 2**63, 10**400, [], b"", b"x" * 32, [b"x"], [None], {}, "x" * 32, [b"x" * 32] * 5000]
+HOSTILE = [
+    None,
+    True,
+    -1,
+    1.0,
+    "1",
+    2**63,
+    10**400,
+    [],
+    b"",
+    b"x" * 32,
+    [b"x"],
+    [None],
+    {},
+    "x" * 32,
+    [b"x" * 32] * 5000,
+]
 
 
 def test_anything_may_be_given_to_the_checks() -> None:
@@ -196,6 +214,12 @@ def test_anything_may_be_given_to_the_checks() -> None:
         for place in range(5):
             for value in HOSTILE:
                 assert check(*good[:place], value, *good[place + 1 :]) is False
+
+
+def test_there_is_no_leaf_after_the_last() -> None:
+    for size in range(1, 40):
+        tree = Tree(hashes(size))
+        assert not check_inclusion(leaf(hashes(size)[-1]), size, size, tree.inclusion(size - 1, size), tree.root(size))
 
 
 def test_a_tree_says_what_it_does_not_know() -> None:

@@ -45,7 +45,14 @@ Y_OF_ORDER_8 = (
     "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
     "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
 )
-PLAIN = ["01" + 31 * "00", "ec" + 30 * "ff" + "7f", 32 * "00", *Y_OF_ORDER_8, "ed" + 30 * "ff" + "7f", "ee" + 30 * "ff" + "7f"]
+PLAIN = [
+    "01" + 31 * "00",
+    "ec" + 30 * "ff" + "7f",
+    32 * "00",
+    *Y_OF_ORDER_8,
+    "ed" + 30 * "ff" + "7f",
+    "ee" + 30 * "ff" + "7f",
+]
 SMALL_ORDER = [bytes.fromhex(text) for text in PLAIN]
 SMALL_ORDER += [key[:31] + bytes([key[31] | 0x80]) for key in SMALL_ORDER]
 
@@ -86,13 +93,17 @@ def mutate(parts: list[bytes], draw: random.Random, way: int) -> None:
     if way == 1:
         which = draw.choice([0, 1, 2] if message else [0, 1])
         place = draw.randrange(len(parts[which]))
-        parts[which] = parts[which][:place] + bytes([parts[which][place] ^ 1 << draw.randrange(8)]) + parts[which][place + 1 :]
+        parts[which] = (
+            parts[which][:place] + bytes([parts[which][place] ^ 1 << draw.randrange(8)]) + parts[which][place + 1 :]
+        )
     elif way == 2:
         s = int.from_bytes(signature[32:], "little") + ORDER * draw.randrange(1, 8)
         parts[1] = signature[:32] + s.to_bytes(32, "little")
     else:
         small = draw.choice(SMALL_ORDER)
-        parts[1] = draw.choice([small + signature[32:], signature[:32] + bytes(32), signature[:-1], signature + b"\0", b""])
+        parts[1] = draw.choice(
+            [small + signature[32:], signature[:32] + bytes(32), signature[:-1], signature + b"\0", b""]
+        )
 
 
 def test_keys_of_small_order_are_refused_though_openssl_takes_them() -> None:
@@ -112,7 +123,9 @@ def draw_forgery(k: int, identity: bytes, zero: bytes) -> bytes:
     return SMALL_ORDER[k % len(SMALL_ORDER)] + zero if k % 2 else identity + zero
 
 
-@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), None, "x" * 32, 7, b"\xff" * 32, (2).to_bytes(32, "little")])
+@pytest.mark.parametrize(
+    "key", [b"", bytes(31), bytes(33), None, "x" * 32, 7, b"\xff" * 32, (2).to_bytes(32, "little")]
+)
 def test_what_is_no_key_is_refused(key: object) -> None:
     assert not verify(key, bytes(64), b"")  # type: ignore[arg-type]
     with pytest.raises(ProvenanceError):
