@@ -160,13 +160,23 @@ class Session:
         self.log.info("Ledger: %s", book.address)
         return book
 
-    def preflight(self, agents: Sequence[str] = ()) -> None:
-        """Refuse what cannot end well before anyone is asked to join; `agents` are the names that are known."""
+    def preflight(self, agents: Sequence[str] = (), *, network: bool = True) -> None:
+        """Refuse what cannot end well before anyone is asked to join; `agents` are the names that are known.
+
+        Payments follow what is reported, so a run that a network reaches warns when it has no keys.
+        """
         mechanism = self.mechanism  # a wrong name or setting is refused here
         if agents:
             mechanism.check(len(agents), self.oracles)
         for agent in agents:
             self.key(agent)
+        if network and self.keys is None:
+            self.log.warning(
+                "Run %s keeps a ledger but has no keys: whoever reaches this server can speak for any agent, and so move "
+                "its money. Give each agent a key of its own, and all of them to the server by incentive.keys (see "
+                "docs/settings.md).",
+                self.settings.run,
+            )
         if not self.resumes:
             state.refuse_existing(self.settings.run, self.state_path, self.ledger)
 
