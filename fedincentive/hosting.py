@@ -160,14 +160,23 @@ class Session:
         self.log.info("Ledger: %s", book.address)
         return book
 
-    def preflight(self, agents: Sequence[str] = ()) -> None:
-        """Refuse what cannot end well before anyone is asked to join; `agents` are the names that are known."""
+    def preflight(self, agents: Sequence[str] = (), *, network: bool = True) -> None:
+        """Refuse what cannot end well before anyone is asked to join; `agents` are the names that are known.
+
+        Payments follow what is reported, so a run that a network reaches warns when it has no keys.
+        """
         mechanism = self.mechanism  # a wrong name or setting is refused here
         if agents:
             mechanism.check(len(agents), self.oracles)
         for agent in agents if self.keys is not None else ():
             if agent not in self.keys.public:  # type: ignore[union-attr]
                 raise SettingError(f"incentive.keys: {self.settings.keys} has no public key of agent {agent!r}.")
+        if network and self.keys is None:
+            self.log.warning(
+                "Run %s keeps a ledger but has no keys: whoever reaches this server can speak for any agent, and so move "
+                "its money. Make everybody keys with `fedincentive keys new` and name their folder in incentive.keys.",
+                self.settings.run,
+            )
         if not self.resumes:
             state.refuse_existing(self.settings.run, self.state_path, self.ledger)
 
