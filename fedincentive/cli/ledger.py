@@ -53,7 +53,7 @@ def show(target: str, run: str | None, as_json: bool) -> None:
                 click.echo(f'{{"body":{row.body},"hash":"{row.hash}","seq":{row.seq}}}')
             return
         rows = []
-        for record in book.entries(run):
+        for record in book.chained(run):
             e = record.entry
             moved = sum(amount for amount in e.postings.values() if amount > 0)
             rows.append(

@@ -45,7 +45,7 @@ def decimal(amount: int, minor: int) -> str:
 def to_csv(book: Ledger) -> Iterator[str]:
     """One line per posting; an entry without postings has one line without an account."""
     yield _csv_line("seq", "run", "round", "kind", "rule", "account", "minor_units", "units", "hash")
-    for record in book.entries():
+    for record in book.chained():
         e = record.entry
         start = (record.seq, e.run, e.round, e.kind, e.rule)
         for account, amount in sorted(e.postings.items()):
@@ -72,7 +72,7 @@ def to_beancount(book: Ledger) -> Iterator[str]:
     for account in accounts:
         yield f"{DAY} open {names[account]} {CURRENCY}\n  name: {_quoted(account)}\n"
     balances: dict[str, int] = dict.fromkeys(accounts, 0)
-    for record in book.entries():
+    for record in book.chained():
         e = record.entry
         yield f"\n{DAY} * {_quoted(e.run)} {_quoted(f'round {e.round} {e.kind} {e.rule}')}\n"
         yield f'  seq: {record.seq}\n  hash: "{record.hash}"\n'

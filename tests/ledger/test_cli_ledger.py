@@ -86,7 +86,7 @@ def test_verify_exits_0_when_clean(run, filled, tmp_path):
     assert done.stdout.startswith("clean: 8 entries")
     assert "every amount derived again" in done.stdout
     (tmp_path / "run.log").write_text(f"INFO round 3 head {head}\n")
-    (tmp_path / "manifest.json").write_text(json.dumps({"checkpoints": [{"count": 8, "hash": head[2:], "round": 9}]}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"checkpoints": [{"count": 8, "hash": head[2:66], "round": 9}]}))
     for file in ("run.log", "manifest.json"):
         result = json.loads(run("verify", filled, "--json", "--checkpoint", file).stdout)
         assert (result["clean"], result["checkpoint"], result["checkpoints"]) == (True, head, 1)
