@@ -63,11 +63,12 @@ class Manifest:
     def seen(self) -> Checkpoint | None:
         """The ledger as this run saw it last: count and hash, as `ledger verify --checkpoint` takes them."""
         checkpoints = self.values["checkpoints"]
-        return Checkpoint(checkpoints[-1]["count"], checkpoints[-1]["hash"]) if checkpoints else None
+        return _checkpoint(checkpoints[-1]) if checkpoints else None
 
     def checkpoint(self, entry: Entry, receipt: Receipt) -> None:
         """One line per entry; an entry appended again after a crash has its line already or gets it now."""
-        line = {"round": entry.round, "kind": entry.kind, "count": receipt.seq, "hash": receipt.hash}
+        head = {"count": receipt.seq, "hash": receipt.hash, "ledger": receipt.ledger}
+        line = {"round": entry.round, "kind": entry.kind, **head}
         if line not in self.values["checkpoints"][-2:]:
             self.values["checkpoints"].append(line)
 
@@ -115,7 +116,7 @@ class SavedRun:
             run=values["run"],
             mechanism=values["mechanism"],
             settings={key: value for key, value in settings.items() if key not in PRIVATE},
-            checkpoints=tuple(Checkpoint(int(c["count"]), str(c["hash"])) for c in values["checkpoints"]),
+            checkpoints=tuple(map(_checkpoint, values["checkpoints"])),
             first={agent: Fraction(quantise(s0, scale), scale) for agent, s0 in enrolled.items()},
             last=last,
             valuations={a: quantise(float(v), minor) for a, v in outcome.get("valuations", {}).items()},
@@ -123,6 +124,10 @@ class SavedRun:
             outcome={key: outcome[key] for key in ENDING} if outcome else {},
             certificate=Certificate.from_json(values["certificate"]) if values.get("certificate") else None,
         )
+
+
+def _checkpoint(line: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(int(line["count"]), str(line["hash"]), str(line.get("ledger", "")))
 
 
 def certified(directory: Path) -> bool:

@@ -322,6 +322,11 @@ class SQLiteLedger(Ledger):
         for table, seq, account in wrong:
             yield "types", f"{table} has a value of another type in entry {seq!r}{f', {account!r}' if account else ''}."
 
+    def copy_to(self, copy: sqlite3.Connection) -> None:
+        """All that is committed, the write-ahead log included, while others go on writing."""
+        with self._lock, self._reading():
+            self._db.backup(copy)
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

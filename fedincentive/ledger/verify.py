@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..entry import BALANCED, POSTINGS, TREASURY, VERSION, canonical, difference, posted_text
-from ..errors import LedgerError
+from ..errors import LedgerDamaged, LedgerError
 from . import chain
 from .chain import Checkpoint
 from .replay import Replay
@@ -67,6 +67,11 @@ def verify(book: Ledger, *, recompute: bool = False, checkpoints: Iterable[Check
     return _Check(book, recompute, list(checkpoints)).run()
 
 
+def unreadable(error: LedgerDamaged) -> Verification:
+    """The one finding about a ledger that cannot even be opened."""
+    return Verification((Finding("integrity", None, str(error)),), Checkpoint(0, ""), 0, False, 0)
+
+
 class _Check:
     def __init__(self, book: Ledger, recompute: bool, checkpoints: list[Checkpoint]) -> None:
         self.book = book
@@ -83,7 +88,7 @@ class _Check:
                 self._check()
         except LedgerError as error:
             self._find("integrity", None, str(error))
-        head = Checkpoint(len(self.hashes) - 1, self.hashes[-1], str((*self.hashes, "")[1])[: chain.IDENTITY])
+        head = Checkpoint(len(self.hashes) - 1, self.hashes[-1], self._identity())
         return Verification(tuple(self.findings), head, self.postings, self.replay is not None, len(self.checkpoints))
 
     def _check(self) -> None:
@@ -171,10 +176,13 @@ class _Check:
         if checkpoint.count > count:
             self._find("checkpoint", None, f"{checkpoint.count} entries were seen, {count} are here: the tail was cut.")
         elif self.hashes[checkpoint.count] != checkpoint.hash:
-            own = self.hashes[1][: chain.IDENTITY] if count else ""
-            other = f" It was seen in ledger {checkpoint.ledger}, this is {own}." if checkpoint.ledger != own else ""
-            told = f"its hash was {checkpoint.hash}: the chain was made anew.{other if checkpoint.ledger else ''}"
+            other = checkpoint.ledger not in ("", self._identity())
+            seen = f" It was seen in ledger {checkpoint.ledger}, this is {self._identity()}." if other else ""
+            told = f"its hash was {checkpoint.hash}: the chain was made anew.{seen}"
             self._find("checkpoint", checkpoint.count, told)
+
+    def _identity(self) -> str:
+        return "".join(map(str, self.hashes[1:2]))[: chain.IDENTITY]
 
     def _body(self, seq: int) -> dict[str, Any] | None:
         row = self.book.row(seq)
