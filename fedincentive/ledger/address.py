@@ -8,6 +8,7 @@ from ..errors import LedgerError
 
 SCHEMES = ("postgresql://", "postgres://")
 SHOWN = ("user", "host", "hostaddr", "port", "dbname")  # all else may be a secret, or the name of a file that holds one
+SECRET = r"pass|secret|key|token|options|service"
 HIDDEN = "postgresql://..."
 LEFT_OUT = "its words are left out, as they repeat a part of the address"
 PAIRS = r"(?is)\s*(host|hostaddr|port|dbname|user|password|passfile|service|options|application_name|ssl\w+)\s*=.*"
@@ -20,7 +21,6 @@ class Address:
         from psycopg.conninfo import conninfo_to_dict
 
         self.given = given
-        self._secrets: set[str] = set()
         self.shown = HIDDEN
         try:
             parts = {key: str(value) for key, value in conninfo_to_dict(given).items()}
@@ -30,7 +30,7 @@ class Address:
                 "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with other characters than letters, digits and _.- in "
                 "the password as %XX."
             ) from None
-        self._secrets = {value for key, value in parts.items() if key not in SHOWN and value}
+        self._secrets = {value for key, value in parts.items() if value and re.search(SECRET, key)}
         # a password with @ / or : in it spills into the host, the port or the database
         if all(re.fullmatch(r"[\w.\-]*" if key != "host" else r"[\w.\-,:/\[\]]*", parts.get(key, "")) for key in SHOWN):
             self.shown = _written(parts)

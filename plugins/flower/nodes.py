@@ -152,7 +152,7 @@ class Nodes:
 
     def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
         name = enrol.agent
-        if wrong := wrong_with(enrol, self.settings):
+        if wrong := wrong_with(enrol, self.settings, self.enrolled):
             raise ReportRefused(wrong)
         key = None if self.keys is None else self.keys.get(name)
         if self.keys is not None and (key is None or not enrolment_is_authentic(self.run, enrol, signature, key)):
