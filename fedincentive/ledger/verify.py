@@ -122,7 +122,9 @@ class _Check:
             body = json.loads(row.body) if self.replay else envelope(row.body)
             for name, message in self._contents(row, body):
                 self._find(name, row.seq, message)
-        except (LedgerError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except LedgerError as error:
+            self._find("integrity", row.seq, str(error))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             self._find("body", row.seq, f"its body is not that of an entry: {type(error).__name__} {error}.")
 
     def _contents(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
