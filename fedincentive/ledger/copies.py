@@ -31,6 +31,8 @@ def backup(book: Ledger, out: Path, *, force: bool = False) -> Checkpoint:
     for beside in (Path(f"{out}{end}") for end in BESIDE):
         if beside.exists():
             raise LedgerError(f"{beside} belongs to a ledger that is in use at {out}: name another file.")
+    if not out.parent.is_dir():
+        raise LedgerError(f"{out} cannot be made: its directory does not exist.")
     place = Path(os.path.realpath(out))
     partial = files.unique(place.parent)
     try:
