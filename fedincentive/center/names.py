@@ -14,9 +14,7 @@ ALIKE = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u043a\u043c\u0442\u0432\u043d\u04cf\u04ab"
     "\u03b1\u03bf\u03c1\u03bd\u03b9\u03ba\u03c5\u03c7\u03c4\u03b5\u03b7\u03b2\u03b6\u03bc\u03f2\u03f3"
     "\u0581\u0585\u057d\u0578\u0570\u0131\u0269\u0251\u0261\u028b",
-    "aeopcyxijshdqwkmtbhlc"
-    "aopvikuxtenbzmcj"
-    "gounhiiagu",
+    "aeopcyxijshdqwkmtbhlcaopvikuxtenbzmcjgounhiiagu",
 )
 HYPHENS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212\u02d7\u30fc\u2500"), "-")
 # drawn as nothing: fillers, joiners and the selectors of a glyph's variant, as far as they count as printable

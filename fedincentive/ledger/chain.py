@@ -62,7 +62,10 @@ class Checkpoint:
         """
         found = [cls(int(m[1]), m[2], m[3] or "") for m in re.finditer(rf"\b{WRITTEN}\b", text, re.ASCII)]
         for inside in re.findall(r"\{([^{}]*)\}", text):
-            count, digest = re.search(r'"count":\s*(\d{1,18})\b', inside), re.search(r'"hash":\s*"([0-9a-f]{64})"', inside)
+            count, digest = (
+                re.search(r'"count":\s*(\d{1,18})\b', inside),
+                re.search(r'"hash":\s*"([0-9a-f]{64})"', inside),
+            )
             ledger = re.search(r'"ledger":\s*"([0-9a-f]{16})"', inside)
             if count and digest:
                 found.append(cls(int(count[1]), digest[1], ledger[1] if ledger else ""))

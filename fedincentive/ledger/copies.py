@@ -7,6 +7,7 @@ import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from .. import files
 from ..entry import Entry
@@ -62,7 +63,7 @@ def _copy(book: SQLiteLedger, partial: Path) -> Checkpoint:
         if not result.clean:
             raise LedgerError(
                 f"{book.address} is damaged, so that no backup was kept ({len(result.findings)} findings, the first: "
-                f"{result.findings[0]}). See `fedincentive ledger verify`; keep the file itself, with its -wal, as evidence."
+                f"{result.findings[0]}). See `fedincentive ledger verify`, and keep the file with its -wal as evidence."
             )
         if seen is not None and seen.hash != result.head.hash:
             raise LedgerError(f"{book.address}: the copy's last entry is another one; make the backup again.")
@@ -78,7 +79,7 @@ def _export(book: Ledger, partial: Path) -> Checkpoint:
 
 
 def restore(export: Path, target: str) -> Checkpoint:
-    """Make a new ledger of a JSONL export, with the same hashes, in SQLite or PostgreSQL; the export is checked first."""
+    """Make a new ledger of a JSONL export with the same hashes, in either store; the export is checked first."""
     try:
         lines = export.read_text("ascii").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
@@ -107,5 +108,5 @@ def _records(lines: list[str], name: str) -> tuple[int, list[Record], Checkpoint
         raise LedgerError(f"{name} is not the JSONL export of a ledger: {type(error).__name__} {error}.") from error
 
 
-def _fields(body: dict[str, object]) -> dict[str, object]:
+def _fields(body: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key != "version"}

@@ -243,4 +243,4 @@ class PostgresLedger(Ledger):
 
 @cache
 def _file(name: str) -> str:
-    return resources.files(__package__).joinpath("schema", name).read_text("utf-8")
+    return resources.files(__package__).joinpath(f"schema/{name}").read_text("utf-8")

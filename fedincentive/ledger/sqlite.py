@@ -87,7 +87,11 @@ class SQLiteLedger(Ledger):
     def _unreadable(self, what: str, error: Exception) -> LedgerError:
         text = f"{self.address} cannot be {what} as a ledger: {error}."
         ours = isinstance(error, FAILURES) and not any(word in str(error) for word in NOT_THE_FILE)
-        return LedgerDamaged(f"{text} It was damaged or tampered with.") if ours and self._was_ours() else LedgerError(text)
+        return (
+            LedgerDamaged(f"{text} It was damaged or tampered with.")
+            if ours and self._was_ours()
+            else LedgerError(text)
+        )
 
     def _was_ours(self) -> bool:
         """By its first bytes; a damaged database of unknown origin counts too."""

@@ -227,7 +227,9 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check a fedincentive ledger exported as JSONL.")
     parser.add_argument("export", help="the JSONL file")
-    parser.add_argument("--checkpoint", action="append", default=[], metavar="COUNT:HASH[@LEDGER]", help="a head seen before")
+    parser.add_argument(
+        "--checkpoint", action="append", default=[], metavar="COUNT:HASH[@LEDGER]", help="a head seen before"
+    )
     options = parser.parse_args(arguments)
     for seen in options.checkpoint:
         if not seen.partition(":")[0].isdigit():

@@ -103,8 +103,8 @@ class Ledger(ABC):
         # a rule, a view or a trigger of somebody else's may have swallowed or changed it
         if self._row_at(seq) != row or not same_postings(self.posted(seq), entry):
             raise LedgerDamaged(
-                f"{self.address} did not keep run {entry.run!r}, round {entry.round}, {entry.kind} as it was given: the "
-                "database was tampered with. Nothing was written; `fedincentive ledger verify` names what was changed."
+                f"{self.address} did not keep run {entry.run!r}, round {entry.round}, {entry.kind} as it was given: "
+                "the database was tampered with. Nothing was written; `fedincentive ledger verify` names what was changed."
             )
         return Receipt(seq, row.hash, created=True, ledger=self._identity())
 

@@ -152,8 +152,8 @@ def test_a_malformed_ledger_is_a_finding_not_a_wrong_call(run, run_entries, tmp_
         done = run("verify", "a.db", *options)
         assert done.returncode == 1, done.stderr
         assert "integrity" in done.stdout or "schema" in done.stdout
-    for command in ("balances", "show", "export"):
-        assert run(command, "a.db").returncode == 1
+    for told in ("balances", "show", "export"):
+        assert run(told, "a.db").returncode == 1
 
 
 def test_a_log_with_heads_of_several_ledgers(run, filled, run_entries, tmp_path):

@@ -64,5 +64,19 @@ def test_names_are_composed_stripped_and_printable(name, words):
 
 
 def test_ordinary_names_stand_beside_each_other():
-    names = ["ann", "anna", "a1", "al", "a-1", "a_1", "1", "01", "\u00e9cole", "ecole", "\u0430\u043d\u043d\u0430", "\u5317\u4eac", "site 1"]
+    names = [
+        "ann",
+        "anna",
+        "a1",
+        "al",
+        "a-1",
+        "a_1",
+        "1",
+        "01",
+        "\u00e9cole",
+        "ecole",
+        "\u0430\u043d\u043d\u0430",
+        "\u5317\u4eac",
+        "site 1",
+    ]
     assert enrol(Settings(), [Enrol(name, 1.0, 0.0) for name in names]).agents == tuple(sorted(names))
