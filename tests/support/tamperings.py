@@ -366,21 +366,24 @@ POSTGRES: dict[str, tuple[list[str], str]] = {
     "a trigger with a condition": (
         [
             f"DROP TRIGGER entries_in_order ON {E}",
-            f"CREATE TRIGGER entries_in_order BEFORE INSERT ON {E} FOR EACH ROW WHEN (false) EXECUTE FUNCTION fedincentive.refuse_gap()",
+            f"CREATE TRIGGER entries_in_order BEFORE INSERT ON {E} FOR EACH ROW WHEN (false) "
+            "EXECUTE FUNCTION fedincentive.refuse_gap()",
         ],
         "schema",
     ),
     "a trigger for one column": (
         [
             f"DROP TRIGGER entries_no_change ON {E}",
-            f"CREATE TRIGGER entries_no_change BEFORE UPDATE OF run ON {E} FOR EACH STATEMENT EXECUTE FUNCTION fedincentive.refuse()",
+            f"CREATE TRIGGER entries_no_change BEFORE UPDATE OF run ON {E} FOR EACH STATEMENT "
+            "EXECUTE FUNCTION fedincentive.refuse()",
         ],
         "schema",
     ),
     "a trigger on another table": (
         [
             f"DROP TRIGGER entries_no_change ON {E}",
-            f"CREATE TRIGGER entries_no_change BEFORE UPDATE ON {P} FOR EACH STATEMENT EXECUTE FUNCTION fedincentive.refuse()",
+            f"CREATE TRIGGER entries_no_change BEFORE UPDATE ON {P} FOR EACH STATEMENT "
+            "EXECUTE FUNCTION fedincentive.refuse()",
         ],
         "schema",
     ),
@@ -388,7 +391,8 @@ POSTGRES: dict[str, tuple[list[str], str]] = {
         [
             SWALLOW,
             f"DROP TRIGGER entries_no_change ON {E}",
-            f"CREATE TRIGGER entries_no_change BEFORE DELETE OR UPDATE OR TRUNCATE ON {E} FOR EACH STATEMENT EXECUTE FUNCTION evil.swallow()",
+            f"CREATE TRIGGER entries_no_change BEFORE DELETE OR UPDATE OR TRUNCATE ON {E} FOR EACH STATEMENT "
+            "EXECUTE FUNCTION evil.swallow()",
         ],
         "schema",
     ),
@@ -400,7 +404,8 @@ POSTGRES: dict[str, tuple[list[str], str]] = {
     "a trigger at the commit": (
         [
             SWALLOW,
-            f"CREATE CONSTRAINT TRIGGER z AFTER INSERT ON {E} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION evil.swallow()",
+            f"CREATE CONSTRAINT TRIGGER z AFTER INSERT ON {E} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
+            "EXECUTE FUNCTION evil.swallow()",
         ],
         "schema",
     ),
