@@ -229,7 +229,7 @@ setup(
     py_modules=["fedincentive_hook"],
     package_data={
         "fedincentive": ["py.typed"],
-        "fedincentive.ledger": ["schema/*.sql"],
+        "fedincentive.ledger": ["schema/*.sql", "schema/*.json"],
         "fedincentive.experiments": ["presets/*.yaml"],
     },
     ext_modules=extensions(),

@@ -23,12 +23,13 @@ TOO_LARGE = 10**18  # for money: an amount has 64 bits
 S = TypeVar("S")
 
 
-def setting(check: Check, default: Any = dataclasses.MISSING, *, help: str = "") -> Any:
-    """A dataclass field whose value passes `check(name, value)`, which returns the value to keep."""
+def setting(check: Check, default: Any = dataclasses.MISSING, *, help: str = "", secret: bool = False) -> Any:
+    """A dataclass field whose value passes `check(name, value)`, which returns the value to keep. A `secret` one, such
+    as an address that may hold a password, is not in the object's repr."""
     metadata = {"check": check, "help": help}
     if default is dataclasses.MISSING:
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 def read(cls: type[S], values: Mapping[str, Any], section: str) -> S:

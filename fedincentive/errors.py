@@ -50,6 +50,10 @@ class LedgerError(FedIncentiveError, RuntimeError):
     """The ledger refuses an operation or cannot carry it out."""
 
 
+class LedgerDamaged(LedgerError):
+    """What is there was a ledger, but it cannot be read or is not as it was made: a finding, not a wrong call."""
+
+
 class LedgerConflict(LedgerError):
     """The key (run, round, kind) is taken by an entry with other contents; `field` is the first that differs."""
 

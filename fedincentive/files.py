@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import secrets
 import stat
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 
 FILES_OF_OTHERS = 64  # descriptors that are left to the rest of the program where there can be more
 PARTIAL = ".fedincentive-*.partial"  # a file that is not whole yet
+FORMULAS = frozenset("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")  # with full-width ones, which some spreadsheets take too
 STREAMS = {Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd")}  # what is named here is open already, even a file
 
 
@@ -102,3 +104,16 @@ def reason(error: OSError) -> str:
         errno.EDQUOT: "; make room",
     }
     return f"{error.strerror}{remedies.get(error.errno or 0, '')}"
+
+
+def cell(value: Any) -> Any:
+    """A value for a CSV table. A text that a spreadsheet would take for a formula gets an apostrophe before it, and so
+    does one that begins with an apostrophe: a reader who takes one leading apostrophe away has every text back.
+
+    >>> cell("=SUM(A1)"), cell("-x"), cell("'t"), cell("ann"), cell(-5)
+    ("'=SUM(A1)", "'-x", "''t", 'ann', -5)
+    """
+    if not isinstance(value, str) or re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", value):
+        return value
+    starts = value[:1] in FORMULAS or value.lstrip()[:1] in FORMULAS
+    return f"'{value}" if value and starts else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -180,14 +180,14 @@ class Session:
         if not self.resumes:
             state.refuse_existing(self.settings.run, self.state_path, self.ledger)
 
-    def wrong_with(self, enrol: Enrol, signature: str | None, n: int) -> str:
-        """Why the enrolment of one of n agents cannot be taken, or nothing."""
+    def wrong_with(self, enrol: Enrol, signature: str | None, n: int, others: Iterable[str] = ()) -> str:
+        """Why the enrolment of one of n agents cannot be taken beside those of `others`, or nothing."""
         if self.keys is not None:
             key = self.keys.public.get(enrol.agent)
             said = enrolment(self.settings.run, enrol)
             if key is None or enrol.key != key.vkey or not is_signed(key, said, signature):
                 return f"Agent {enrol.agent[:40]!r} does not enrol with its own key for run {self.settings.run!r}."
-        return wrong_with(enrol, self.mechanism, n)
+        return wrong_with(enrol, self.mechanism, n, others)
 
     def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""

@@ -58,7 +58,7 @@ class Heads:
         return self
 
     def seen(self) -> dict[str, Any]:
-        last = None if self.last is None else [self.last.count, self.last.hash]
+        last = None if self.last is None else [self.last.count, self.last.hash, self.last.ledger]
         return {"size": self._size, "sha256": self._digest.hexdigest(), "last": last}
 
     def add(self, entries: Sequence[Entry], receipts: Sequence[Receipt]) -> None:
@@ -66,7 +66,13 @@ class Heads:
         if not entries:
             return
         lines = [
-            {"round": entry.round, "kind": entry.kind, "count": receipt.seq, "hash": receipt.hash}
+            {
+                "round": entry.round,
+                "kind": entry.kind,
+                "count": receipt.seq,
+                "hash": receipt.hash,
+                "ledger": receipt.ledger,
+            }
             for entry, receipt in zip(entries, receipts, strict=True)
         ]
         text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
@@ -74,7 +80,7 @@ class Heads:
             self._write(self.path, text)
             self._size += len(text)
             self._digest.update(text)
-        self.last = Checkpoint(receipts[-1].seq, receipts[-1].hash)
+        self.last = Checkpoint(receipts[-1].seq, receipts[-1].hash, receipts[-1].ledger)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._read(self._digest.hexdigest()).splitlines()] if self._size else []
@@ -186,7 +192,7 @@ class SavedRun:
             run=values["run"],
             mechanism=values["mechanism"],
             settings={key: value for key, value in settings.items() if key not in PRIVATE},
-            checkpoints=tuple(Checkpoint(int(c["count"]), str(c["hash"])) for c in values["checkpoints"]),
+            checkpoints=tuple(map(_checkpoint, values["checkpoints"])),
             first={agent: Fraction(quantise(s0, scale), scale) for agent, s0 in enrolled.items()},
             last=last,
             valuations={a: quantise(float(v), minor) for a, v in outcome.get("valuations", {}).items()},
@@ -202,6 +208,10 @@ def _heads(given: Any, folder: Path) -> list[dict[str, Any]]:
         return given
     text = (folder / CHECKPOINTS).read_bytes() if (folder / CHECKPOINTS).exists() else b""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _checkpoint(line: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(int(line["count"]), str(line["hash"]), str(line.get("ledger", "")))
 
 
 def certified(directory: Path) -> bool:

@@ -186,7 +186,10 @@ class Settings:
     seed: int = setting(checks.integer(0), 0, help="All randomness comes from (seed, agent, step).")
     state: str | None = setting(checks.optional(checks.text), None, help="Directory that keeps the run's state.")
     ledger: str | None = setting(
-        checks.optional(checks.text), None, help="SQLite path or postgresql:// address of the payment ledger."
+        checks.optional(checks.text),
+        None,
+        help="SQLite path or postgresql:// address of the payment ledger.",
+        secret=True,
     )
     spill: str = setting(
         checks.one_of("auto", "always", "never"),

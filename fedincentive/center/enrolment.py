@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
 from ..payments import LIMIT, TREASURY, quantise
 from ..run import Run
+from .names import twins, wrong_with_name
 
 
 def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
@@ -26,6 +27,8 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
         raise SettingError(f"Agent {twice!r} is enrolled twice: every agent needs its own stable name.")
     if not by_name or TREASURY in by_name:
         raise SettingError(f"Enrol at least one agent, and none called {TREASURY!r}: that is the center's account.")
+    if alike := twins(sorted(by_name)):
+        raise SettingError(alike)
     limits, s_max, s = {}, {}, {}
     for name in sorted(by_name):
         e = by_name[name]
@@ -62,11 +65,12 @@ def affordable(run: Run, mechanism: Mechanism) -> None:
         )
 
 
-def wrong_with(e: Enrol, mechanism: Mechanism, n: int) -> str:
-    """Why the enrolment of one of n agents cannot be taken, or nothing: hosts ask before it stops everybody's run."""
+def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = ()) -> str:
+    """Why the enrolment of one of n agents cannot be taken beside those of `others`, or nothing: hosts ask before it
+    can stop the run."""
     settings = mechanism.settings
-    if not e.agent or not e.agent.isprintable() or len(e.agent) > NAME_LENGTH:
-        return f"Agent {e.agent[:40]!r} needs another name: 1 to {NAME_LENGTH} printable characters, for its account."
+    if wrong := wrong_with_name(e.agent, others):
+        return wrong
     if not (math.isfinite(e.s_max) and e.s_max > 0 and math.isfinite(e.s0) and 0 <= e.s0 <= e.s_max):
         return (
             f"Agent {e.agent!r} enrols with s_max = {e.s_max!r} and s0 = {e.s0!r}: s_max must be positive and s0 "

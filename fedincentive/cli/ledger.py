@@ -1,4 +1,4 @@
-"""`fedincentive ledger`: read, check and export a payment ledger. No command here writes to it."""
+"""`fedincentive ledger`: read, check, export and copy a payment ledger. No command here changes one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import BinaryIO
 import click
 
 from .. import ledger as books
-from ..errors import LedgerError
+from ..errors import LedgerDamaged, LedgerError
 from ..files import replace
+from ..ledger import copies
+from ..ledger.address import shown
 from ..ledger.chain import Checkpoint
 from ..ledger.export import FORMATS, decimal, keep_apart
 from ..ledger.statement import Statement
 from ..ledger.statement import statement as make_statement
-from ..ledger.verify import Verification
+from ..ledger.verify import Verification, unreadable
 from ..ledger.verify import verify as check
 
 target = click.argument("target", metavar="LEDGER")
@@ -27,7 +29,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable
 
 @click.group()
 def ledger() -> None:
-    """Read, check and export a payment ledger.
+    """Read, check, export and copy a payment ledger.
 
     LEDGER is a file path (SQLite) or a postgresql:// address.
     """
@@ -36,7 +38,7 @@ def ledger() -> None:
 @ledger.command()
 @target
 def head(target: str) -> None:
-    """The checkpoint COUNT:HASH to keep outside the ledger."""
+    """The checkpoint COUNT:HASH@LEDGER to keep outside the ledger."""
     with books.read(target) as book:
         click.echo(book.head())
 
@@ -53,7 +55,7 @@ def show(target: str, run: str | None, as_json: bool) -> None:
                 click.echo(f'{{"body":{row.body},"hash":"{row.hash}","seq":{row.seq}}}')
             return
         rows = []
-        for record in book.entries(run):
+        for record in book.chained(run):
             e = record.entry
             moved = sum(amount for amount in e.postings.values() if amount > 0)
             rows.append(
@@ -113,20 +115,31 @@ def statement(target: str, agent: str, run: str | None, as_json: bool) -> None:
     "--checkpoint",
     "seen",
     multiple=True,
-    metavar="COUNT:HASH|FILE",
-    help="A head seen before, or a file (manifest, log, report) with such heads in it. May be repeated.",
+    metavar="COUNT:HASH[@LEDGER]|FILE",
+    help="A head seen before, or a file (manifest, log, report) with such heads in it; those of other ledgers are "
+    "skipped. May be repeated.",
 )
 @as_json
 def verify(target: str, recompute: bool, seen: tuple[str, ...], as_json: bool) -> None:
     """Check the whole ledger. Exits 0 when it is clean, 1 when something was found, 2 when called wrongly."""
-    checkpoints = [checkpoint for text in seen for checkpoint in _checkpoints(text)]
+    given = {text: _checkpoints(text) for text in seen}
+    own = given
     try:
-        book = books.read(target)
+        with books.read(target) as book:
+            own = {text: _own(text, found, book.identity) for text, found in given.items()}
+            result = check(book, recompute=recompute, checkpoints=[one for found in own.values() for one in found])
+    except LedgerDamaged as error:
+        result = unreadable(error)
     except LedgerError as error:
         raise click.UsageError(str(error)) from error
-    with book:
-        result = check(book, recompute=recompute, checkpoints=checkpoints)
-    click.echo(_as_json(result) if as_json else _as_text(result))
+    skipped = sum(map(len, given.values())) - sum(map(len, own.values()))
+    if result.clean:
+        for text in (text for text in given if not own[text]):
+            raise click.UsageError(
+                f"None of the {len(given[text])} checkpoints in {text} is of this ledger ({result.head.ledger}): give "
+                "the file of its own runs. If this is that file, the whole ledger was replaced by another one."
+            )
+    click.echo(_as_json(result, skipped) if as_json else _as_text(result, skipped))
     sys.exit(0 if result.clean else 1)
 
 
@@ -151,6 +164,32 @@ def export(target: str, form: str, output: Path | None) -> None:
         replace(output, write, durable=False)
 
 
+@ledger.command()
+@target
+@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+def backup(target: str, out: Path, force: bool) -> None:
+    """A checked copy of LEDGER in the file OUT, made while others may write.
+
+    A SQLite ledger gives a SQLite file with all that is in its -wal; a postgresql:// one gives the JSONL export, which
+    `import` makes a ledger again.
+    """
+    with books.read(target) as book:
+        click.echo(f"{out} holds the ledger up to {copies.backup(book, out, force=force)}")
+
+
+@ledger.command("import")
+@click.argument("export", metavar="FILE.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@target
+def import_(export: Path, target: str) -> None:
+    """Make the new LEDGER of a JSONL export, entry by entry with the same hashes.
+
+    The export is checked first. LEDGER must not exist or be empty; it may be in SQLite or in PostgreSQL.
+    """
+    head = copies.restore(export, target)
+    click.echo(f"{shown(target)} holds the ledger up to {head}")
+
+
 def _checkpoints(text: str) -> list[Checkpoint]:
     if not Path(text).is_file():
         try:
@@ -166,7 +205,14 @@ def _checkpoints(text: str) -> list[Checkpoint]:
     return found
 
 
-def _as_json(result: Verification) -> str:
+def _own(text: str, found: list[Checkpoint], identity: str) -> list[Checkpoint]:
+    """Those of a file that are of this ledger, as far as they say so; what was given by hand is all meant."""
+    if not identity or not Path(text).is_file():
+        return found
+    return [checkpoint for checkpoint in found if checkpoint.ledger in ("", identity)]
+
+
+def _as_json(result: Verification, skipped: int) -> str:
     return json.dumps(
         {
             "clean": result.clean,
@@ -174,13 +220,15 @@ def _as_json(result: Verification) -> str:
             "postings": result.postings,
             "recomputed": result.recomputed,
             "checkpoints": result.checkpoints,
+            "skipped": skipped,
             "findings": [vars(finding) for finding in result.findings],
         }
     )
 
 
-def _as_text(result: Verification) -> str:
+def _as_text(result: Verification, skipped: int) -> str:
     checked = f"{result.head.count} entries, {result.postings} postings, {result.checkpoints} checkpoints checked"
+    checked += f" ({skipped} of other ledgers skipped)" if skipped else ""
     derived = "every amount derived again" if result.recomputed else "amounts not derived again (--recompute)"
     verdict = "clean" if result.clean else f"{len(result.findings)} findings"
     return "\n".join([*map(str, result.findings), f"{verdict}: {checked}, {derived}; head {result.head}"])

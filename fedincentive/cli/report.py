@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ..ledger.address import shown
+
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="RUN|LEDGER...")
@@ -33,7 +35,7 @@ def report(targets: tuple[str, ...], out: Path | None) -> None:
         return
     for target in targets:
         if "://" not in target and not Path(target).exists():
-            raise click.UsageError(f"There is no ledger, nor a directory, at {target}.")
+            raise click.UsageError(f"There is no ledger, nor a directory, at {shown(target)}.")
     _ledgers(targets, out or Path("report.html"))
 
 

@@ -30,6 +30,7 @@ from tqdm import tqdm
 from .. import ledger
 from ..checks import nearest
 from ..errors import RunError, SettingError
+from ..files import cell
 from . import data, figures, presets
 from .environment import machine, versions
 from .studies import STUDIES, Bench, Case, Record, Study, label
@@ -214,7 +215,7 @@ def _collect(study: Study, cases: list[Case], folder: Path, seconds: float, used
     for path in sorted((folder / "ledger").glob("*.db")):
         with ledger.read(path) as book:
             head = book.head()
-        heads[path.name] = {"count": head.count, "hash": head.hash}
+        heads[path.name] = {"count": head.count, "hash": head.hash, "ledger": head.ledger}
     digest = hashlib.sha256((folder / "results.jsonl").read_bytes()).hexdigest()
     spent = {"seconds": round(seconds, 1), "processor_seconds": round(used, 1)}  # of the last session, if resumed
     manifest = {**read_manifest(folder), "ledgers": heads, "results_sha256": digest, **spent}
@@ -235,7 +236,7 @@ def _table(records: Sequence[Record], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
 
 
 def _raw(folder: Path) -> list[Path]:

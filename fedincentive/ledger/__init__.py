@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..entry import BALANCED, Entry
 from ..payments import MINOR
+from .address import is_address
 from .chain import Checkpoint
 from .corrections import reversal, transfer
 from .store import Ledger, Receipt, Record
@@ -42,7 +43,7 @@ def read(target: str | Path) -> Ledger:
 
 
 def _store(target: str | Path, minor: int | None, *, create: bool) -> Ledger:
-    if isinstance(target, str) and target.startswith(("postgresql://", "postgres://")):
+    if isinstance(target, str) and is_address(target):
         from .postgres import PostgresLedger
 
         return PostgresLedger(target, minor, create=create)

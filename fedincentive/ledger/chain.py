@@ -12,47 +12,63 @@ thing from ever being read as a hash of another.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from ..entry import VERSION, canonical
 from ..errors import LedgerError
 
+IDENTITY = 16  # digits of the first entry's hash that name a ledger
+WRITTEN = r"(\d{1,18}):([0-9a-f]{64})(?:@([0-9a-f]{16}))?"
+
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How long the chain was and the hash at its end. Kept outside the database it reveals a cut tail."""
+    """How long the chain was and the hash at its end. Kept outside the database it reveals a cut tail.
+
+    `ledger` names the ledger by the beginning of its first entry's hash, so that a log may hold the heads of several;
+    empty where it is unknown, as in what older releases wrote. The hash alone says which chain it is.
+    """
 
     count: int
     hash: str
+    ledger: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.count}:{self.hash}"
+        return f"{self.count}:{self.hash}" + (f"@{self.ledger}" if self.ledger else "")
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """The checkpoint written as COUNT:HASH.
+        """The checkpoint written as COUNT:HASH or COUNT:HASH@LEDGER.
 
         >>> Checkpoint.parse("2:" + "ab" * 32).count
         2
         """
-        count, _, digest = text.strip().partition(":")
-        if not count.isdecimal() or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-            raise LedgerError(f"A checkpoint is written COUNT:HASH with 64 hexadecimal digits, not {text!r}.")
-        return cls(int(count), digest)
+        found = re.fullmatch(WRITTEN, text.strip(), re.ASCII)
+        if not found:
+            raise LedgerError(
+                "A checkpoint is written COUNT:HASH or COUNT:HASH@LEDGER, with 64 and 16 hexadecimal digits, not "
+                f"{text!r}."
+            )
+        return cls(int(found[1]), found[2], found[3] or "")
 
     @classmethod
     def find(cls, text: str) -> list[Checkpoint]:
-        """All checkpoints in a log, a report or a run's manifest: COUNT:HASH, or an object with "count" and "hash".
+        """All checkpoints in a log, a report or a run's manifest: as `parse` takes them, or an object with "count",
+        "hash" and perhaps "ledger".
 
         >>> [c.count for c in Checkpoint.find('[{"count": 3, "hash": "%s"}] and 4:%s' % ("ab" * 32, "cd" * 32))]
         [4, 3]
         """
-        found = [cls.parse(match) for match in re.findall(r"\b\d+:[0-9a-f]{64}\b", text)]
+        found = [cls(int(m[1]), m[2], m[3] or "") for m in re.finditer(rf"\b{WRITTEN}\b", text, re.ASCII)]
         for inside in re.findall(r"\{([^{}]*)\}", text):
-            count, digest = re.search(r'"count":\s*(\d+)', inside), re.search(r'"hash":\s*"([0-9a-f]{64})"', inside)
+            count, digest = (
+                re.search(r'"count":\s*(\d{1,18})\b', inside),
+                re.search(r'"hash":\s*"([0-9a-f]{64})"', inside),
+            )
+            ledger = re.search(r'"ledger":\s*"([0-9a-f]{16})"', inside)
             if count and digest:
-                found.append(cls(int(count[1]), digest[1]))
+                found.append(cls(int(count[1]), digest[1], ledger[1] if ledger else ""))
         return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..entry import canonical
 from ..errors import LedgerError
+from ..files import cell
 from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
@@ -43,13 +44,14 @@ def decimal(amount: int, minor: int) -> str:
 
 
 def to_csv(book: Ledger) -> Iterator[str]:
-    """One line per posting; an entry without postings has one line without an account."""
+    """One line per posting; an entry without postings has one line without an account. Texts are written as `cell`
+    does; the amounts stay numbers."""
     yield _csv_line("seq", "run", "round", "kind", "rule", "account", "minor_units", "units", "hash")
-    for record in book.entries():
+    for record in book.chained():
         e = record.entry
-        start = (record.seq, e.run, e.round, e.kind, e.rule)
+        start = (record.seq, cell(e.run), e.round, e.kind, e.rule)
         for account, amount in sorted(e.postings.items()):
-            yield _csv_line(*start, account, amount, decimal(amount, book.minor), record.hash)
+            yield _csv_line(*start, cell(account), amount, decimal(amount, book.minor), record.hash)
         if not e.postings:
             yield _csv_line(*start, "", "", "", record.hash)
 
@@ -72,7 +74,7 @@ def to_beancount(book: Ledger) -> Iterator[str]:
     for account in accounts:
         yield f"{DAY} open {names[account]} {CURRENCY}\n  name: {_quoted(account)}\n"
     balances: dict[str, int] = dict.fromkeys(accounts, 0)
-    for record in book.entries():
+    for record in book.chained():
         e = record.entry
         yield f"\n{DAY} * {_quoted(e.run)} {_quoted(f'round {e.round} {e.kind} {e.rule}')}\n"
         yield f'  seq: {record.seq}\n  hash: "{record.hash}"\n'

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from typing import Any
-from urllib.parse import urlsplit
 
-from ..entry import VERSION, Entry, canonical
-from ..errors import LedgerError
-from . import chain
-from .chain import Checkpoint
-from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
+from ..entry import VERSION, Entry
+from ..errors import LedgerDamaged, LedgerError
+from .address import Address
+from .catalogue import differences, gathered
+from .store import Ledger, Row, other_format, power_of_ten
 
 try:
     import psycopg
@@ -27,15 +27,24 @@ except ImportError as error:
 LOCK = 0x46444C47  # one writer at a time: the advisory lock's key, "FDLG" as in the SQLite file's header
 CONNECT_SECONDS = 10
 BUSY_SECONDS = 60  # as long as SQLite waits for another writer
+TABLES = ("ledger", "entries", "postings")
 COLUMNS = "seq, run, round, kind, corrects, body, hash"
+DAMAGE = (  # what the server says of tables that are not as they were made, or of damaged pages
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.WrongObjectType,
+    psycopg.DataError,
+    psycopg.InternalError,
+)
 
 
 class PostgresLedger(Ledger):
     """One chain for all writers: each append holds an advisory lock until its commit is on the server's disk."""
 
     def __init__(self, address: str, minor: int | None, *, create: bool = True) -> None:
-        self._target = address
-        self.address = _without_password(address)
+        self._address = Address(address)
+        self.address = self._address.shown
         self._lock = threading.RLock()
         self._closed = False
         self._db: psycopg.Connection[Any] = self._connect()
@@ -45,6 +54,8 @@ class PostgresLedger(Ledger):
                 if create:
                     self._create(minor)
                 self.minor = self._read_minor(minor)
+                for message in self.catalogue() if create else ():
+                    raise self._unsound(message)
         except BaseException:
             self._db.close()
             raise
@@ -54,8 +65,9 @@ class PostgresLedger(Ledger):
     def _connect(self) -> psycopg.Connection[Any]:
         with self._explained("be reached"):
             db = psycopg.connect(
-                self._target, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="fedincentive"
+                self._address.given, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="fedincentive"
             )
+            db.execute("SET search_path = pg_catalog, pg_temp")  # a role's own could put other functions before these
             db.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # what is read after the lock must be the newest
             return db
 
@@ -71,7 +83,7 @@ class PostgresLedger(Ledger):
             if self._value("SELECT to_regnamespace('fedincentive')") is not None:
                 return
             units = power_of_ten(minor)
-            self._db.execute(_schema())
+            self._db.execute(_file("postgres.sql"))
             self._db.execute(
                 "INSERT INTO fedincentive.ledger (one, version, minor) VALUES (1, %s, %s)", (VERSION, units)
             )
@@ -79,46 +91,42 @@ class PostgresLedger(Ledger):
     def _read_minor(self, wanted: int | None) -> int:
         if self._value("SELECT to_regnamespace('fedincentive')") is None:
             raise LedgerError(f"There is no ledger in {self.address}.")
-        if self._value("SELECT to_regclass('fedincentive.ledger')") is None:
+        there = {name: self._value(f"SELECT to_regclass('fedincentive.{name}')") for name in TABLES}
+        if there["ledger"] is None and any(there.values()):
+            raise LedgerDamaged(f"{self.address} has no table fedincentive.ledger any more; it was tampered with.")
+        if there["ledger"] is None:
             raise LedgerError(f"{self.address} has a schema 'fedincentive' that is not a ledger; use another database.")
         row = self._db.execute("SELECT version, minor FROM fedincentive.ledger").fetchone()
         if row is None:
-            raise LedgerError(f"{self.address} does not say its minor units per unit; it was tampered with.")
+            raise LedgerDamaged(f"{self.address} does not say its minor units per unit; it was tampered with.")
         if row[0] != VERSION:
-            raise LedgerError(
-                f"{self.address} has ledger format {row[0]}, this release reads {VERSION}; install a newer one."
-            )
+            raise LedgerError(other_format(self.address, row[0]))
         if wanted is not None and wanted != row[1]:
             raise LedgerError(f"{self.address} counts {row[1]} minor units per unit, the settings say {wanted}.")
         return int(row[1])
 
     # appending
 
-    def append(self, entry: Entry) -> Receipt:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         with self._lock, self._appending(), self._db.transaction():
             self._db.execute("SET LOCAL synchronous_commit = on")
             self._wait_for_others()
-            taken = self._row(
-                "run = %s AND round = %s AND kind = %s AND corrects = %s",
-                (entry.run, entry.round, entry.kind, entry.corrects),
-            )
-            if taken:
-                return existing(entry, taken)
-            if entry.corrects:
-                corrected(entry, self._row("seq = %s", (entry.corrects,)), self._corrections(entry.corrects))
-            count, previous = self._head()
-            seq = count + 1
-            digest = chain.link(seq, previous, entry.body)
-            self._db.execute(
-                "INSERT INTO fedincentive.postings (seq, account, amount) "
-                "SELECT %s, account, amount FROM unnest(%s::text[], %s::bigint[]) AS p (account, amount)",
-                (seq, list(entry.postings), list(entry.postings.values())),
-            )
-            self._db.execute(
-                f"INSERT INTO fedincentive.entries ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                (seq, entry.run, entry.round, entry.kind, entry.corrects, entry.body, digest),
-            )
-        return Receipt(seq, digest, created=True)
+            yield
+
+    def _insert(self, row: Row, entry: Entry) -> None:
+        self._db.execute("SET CONSTRAINTS ALL DEFERRED")
+        self._db.execute(
+            "INSERT INTO fedincentive.postings (seq, account, amount) "
+            "SELECT %s, account, amount FROM unnest(%s::text[], %s::bigint[]) AS p (account, amount)",
+            (row.seq, list(entry.postings), list(entry.postings.values())),
+        )
+        self._db.execute(f"INSERT INTO fedincentive.entries ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s)", row)
+        self._db.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what waits for the commit acts before the row is read back
+
+    def _taken(self, entry: Entry) -> Row | None:
+        key = (entry.run, entry.round, entry.kind, entry.corrects)
+        return self._row("run = %s AND round = %s AND kind = %s AND corrects = %s", key)
 
     def _wait_for_others(self) -> None:
         """Be the only writer until the transaction ends."""
@@ -140,10 +148,12 @@ class PostgresLedger(Ledger):
             if self._db.closed or self._db.broken:
                 self._db.close()
                 raise LedgerError(
-                    f"{self.address}: the connection was lost ({_line(error)}). Whether the entry was kept is unknown: "
-                    "append the same entry again; it is never written twice."
-                ) from error
-            raise LedgerError(f"{self.address} refused the entry: {_line(error)}.") from error
+                    f"{self.address}: the connection was lost ({self._address.words(error)}). Whether the entry was "
+                    "kept is unknown: append the same entry again; it is never written twice."
+                ) from self._address.cause(error)
+            raise LedgerError(
+                f"{self.address} refused the entry: {self._address.words(error)}."
+            ) from self._address.cause(error)
 
     def _reconnect(self) -> None:
         """After the server was restarted; all that it acknowledged is there."""
@@ -162,6 +172,13 @@ class PostgresLedger(Ledger):
         row = self._db.execute("SELECT seq, hash FROM fedincentive.entries ORDER BY seq DESC LIMIT 1").fetchone()
         return (row[0], row[1]) if row else (0, self.genesis)
 
+    def _first(self) -> str | None:
+        found: str | None = self._value("SELECT hash FROM fedincentive.entries WHERE seq = 1")
+        return found
+
+    def _row_at(self, seq: int) -> Row | None:
+        return self._row("seq = %s", (seq,))
+
     def _row(self, where: str, values: tuple[object, ...]) -> Row | None:
         row = self._db.execute(f"SELECT {COLUMNS} FROM fedincentive.entries WHERE {where}", values).fetchone()
         return Row(*row) if row else None
@@ -169,14 +186,6 @@ class PostgresLedger(Ledger):
     def _corrections(self, seq: int) -> list[Row]:
         query = f"SELECT {COLUMNS} FROM fedincentive.entries WHERE corrects = %s ORDER BY seq"
         return [Row(*row) for row in self._db.execute(query, (seq,)).fetchall()]
-
-    def head(self) -> Checkpoint:
-        with self._reading():
-            return Checkpoint(*self._head())
-
-    def row(self, seq: int) -> Row | None:
-        with self._reading():
-            return self._row("seq = %s", (seq,))
 
     def rows(self, run: str | None = None) -> Iterator[Row]:
         where, values = ("WHERE run = %s", (run,)) if run is not None else ("", ())
@@ -186,9 +195,10 @@ class PostgresLedger(Ledger):
             yield from map(Row._make, cursor.execute(query, values))
 
     def posted(self, seq: int) -> str:
-        query = "SELECT account, amount FROM fedincentive.postings WHERE seq = %s"
+        query = "SELECT account, amount FROM fedincentive.postings WHERE seq = %s ORDER BY account"
         with self._reading():
-            return canonical(dict(self._db.execute(query, (seq,)).fetchall()))
+            rows = self._db.execute(query, (seq,)).fetchall()
+        return "{" + ",".join(f"{json.dumps(account)}:{json.dumps(amount)}" for account, amount in rows) + "}"
 
     def orphans(self) -> list[int]:
         query = (
@@ -198,14 +208,13 @@ class PostgresLedger(Ledger):
         with self._reading():
             return [seq for (seq,) in self._db.execute(query)]
 
-    def balances(self, run: str | None = None) -> dict[str, int]:
-        where, values = ("WHERE e.run = %s", (run,)) if run is not None else ("", ())
-        query = (
-            "SELECT account, SUM(amount) FROM fedincentive.postings JOIN fedincentive.entries e USING (seq) "
-            f"{where} GROUP BY account ORDER BY account"
-        )
-        with self._reading():
-            return {account: int(amount) for account, amount in self._db.execute(query, values)}
+    def counts(self) -> tuple[int, int]:
+        query = "SELECT (SELECT count(*) FROM fedincentive.entries), (SELECT count(*) FROM fedincentive.postings)"
+        with self._reading(), self._db.transaction():
+            for plan in ("indexscan", "indexonlyscan", "bitmapscan"):  # an index may have been kept from growing
+                self._db.execute(f"SET LOCAL enable_{plan} = off")
+            entries, postings = self._db.execute(query).fetchone() or (0, 0)
+        return entries, postings
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -224,28 +233,19 @@ class PostgresLedger(Ledger):
         try:
             yield
         except psycopg.Error as error:
-            raise LedgerError(f"{self.address} cannot {what}: {_line(error)}.") from error
+            kind = LedgerDamaged if isinstance(error, DAMAGE) else LedgerError
+            raise kind(f"{self.address} cannot {what}: {self._address.words(error)}.") from self._address.cause(error)
+
+    def catalogue(self) -> Iterator[str]:
+        with self._reading():
+            found = gathered(self._db.execute(_file("catalogue.sql")).fetchall())
+        return differences(found, json.loads(_file("catalogue.json")))
 
     def damage(self) -> Iterator[tuple[str, str]]:
-        schema = _schema()
-        triggers = "SELECT tgname, tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid "
         with self._reading():
-            ours = "WHERE relnamespace = to_regnamespace('fedincentive') AND NOT tgisinternal"
-            rows = self._db.execute(triggers + ours).fetchall()
-            enabled = {name: state for name, state in rows}
-            sources = "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = to_regnamespace('fedincentive')"
-            source = dict(self._db.execute(sources).fetchall())
-        expected = re.findall(r"CREATE (?:CONSTRAINT )?TRIGGER (\w+)", schema)
-        for name in sorted(enabled.keys() - set(expected)):
-            yield "schema", f"the trigger {name} was added."
-        for name in expected:
-            if name not in enabled:
-                yield "schema", f"{name} is missing: it was dropped."
-            elif enabled[name] not in ("O", "A"):
-                yield "schema", f"{name} is switched off."
-        for name, text in re.findall(r"FUNCTION fedincentive\.(\w+)\(\) RETURNS.*?\$\$(.*?)\$\$", schema, re.DOTALL):
-            if source.get(name) != text:
-                yield "schema", f"the function {name} is not as it was made."
+            own = self._db.execute("SELECT one, version, minor FROM fedincentive.ledger").fetchall()
+        if own != [(1, VERSION, self.minor)]:
+            yield "schema", f"the table ledger holds {own}, not [(1, {VERSION}, {self.minor})]."
 
     def close(self) -> None:
         with self._lock:
@@ -253,16 +253,6 @@ class PostgresLedger(Ledger):
             self._db.close()
 
 
-def _schema() -> str:
-    return resources.files(__package__).joinpath("schema/postgres.sql").read_text("utf-8")
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    if parts.password is None:
-        return address
-    return address.replace(f":{parts.password}@", "@", 1)
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+@cache
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(f"schema/{name}").read_text("utf-8")

@@ -8,21 +8,31 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 from ..entry import VERSION, Entry, posted_text
-from ..errors import LedgerError
-from . import chain
-from .chain import Checkpoint
-from .store import Ledger, Receipt, Row, corrected, existing, power_of_ten
+from ..errors import LedgerDamaged, LedgerError
+from .catalogue import differences, gathered
+from .store import Ledger, Row, other_format, power_of_ten
 
 APPLICATION = 0x46444C47  # "FDLG", in the file's header: `file` and we recognise a ledger by it
 BUSY_SECONDS = 60.0  # a writer waits this long for another one; a transaction takes milliseconds
 CACHE_KIB = 64 * 1024  # `verify` walks the file twice; SQLite's own 2 MB would read it twice
 FAILURES = (sqlite3.Error, UnicodeDecodeError)  # the second comes from damaged pages quoted in error messages
+NOT_THE_FILE = ("unable to open", "locked", "busy", "I/O", "readonly", "full")  # failures of the disk or of the call
 COLUMNS = "seq, run, round, kind, corrects, body, hash"
+# columns prefer a type but take any: 'ann' as bytes is another key than 'ann' as text, and looks the same
+WRONG_TYPES = """
+SELECT 'entries', seq, NULL FROM entries
+WHERE typeof(seq) || typeof(round) || typeof(corrects) <> 'integerintegerinteger'
+   OR typeof(run) || typeof(kind) || typeof(body) || typeof(hash) <> 'texttexttexttext'
+UNION ALL
+SELECT 'postings', seq, account FROM postings
+WHERE typeof(seq) || typeof(account) || typeof(amount) <> 'integertextinteger'
+"""
 
 
 class SQLiteLedger(Ledger):
@@ -44,7 +54,7 @@ class SQLiteLedger(Ledger):
             self._file = os.stat(self._place)
         except (*FAILURES, OSError) as error:
             self._db.close()
-            raise LedgerError(f"{self.address} cannot be used as a ledger: {error}.") from error
+            raise self._unreadable("used", error) from error
         except BaseException:
             self._db.close()
             raise
@@ -72,13 +82,33 @@ class SQLiteLedger(Ledger):
                 return db
             except FAILURES as error:
                 problem: Exception = error
-        raise LedgerError(f"{self.address} cannot be opened as a ledger: {problem}.") from problem
+        raise self._unreadable("opened", problem) from problem
+
+    def _unreadable(self, what: str, error: Exception) -> LedgerError:
+        text = f"{self.address} cannot be {what} as a ledger: {error}."
+        ours = isinstance(error, FAILURES) and not any(word in str(error) for word in NOT_THE_FILE)
+        return (
+            LedgerDamaged(f"{text} It was damaged or tampered with.")
+            if ours and self._was_ours()
+            else LedgerError(text)
+        )
+
+    def _was_ours(self) -> bool:
+        """By its first bytes; a damaged database of unknown origin counts too."""
+        try:
+            with self._place.open("rb") as file:
+                start = file.read(72)
+        except OSError:
+            return False
+        return start.startswith(b"SQLite format 3\0") or start[68:] == APPLICATION.to_bytes(4, "big")
 
     def _prepare(self, minor: int | None) -> None:
         if self._is_empty():
             self._use_write_ahead_log()
             self._create(minor)
         self._check_format()
+        for message in self.catalogue():
+            raise self._unsound(message)
         self._use_write_ahead_log()
         _set(self._db, "synchronous", "full", 2)
         _set(self._db, "foreign_keys", "on", 1)
@@ -118,51 +148,49 @@ class SQLiteLedger(Ledger):
     def _check_format(self) -> None:
         if self._is_empty():
             raise LedgerError(f"There is no ledger at {self.address} yet: the file is empty.")
-        if _get(self._db, "application_id") != APPLICATION:
+        if (application := _get(self._db, "application_id")) != APPLICATION:
+            found = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+            if found >= {"ledger", "entries", "postings"}:
+                raise LedgerDamaged(f"{self.address} says it is a database of another program ({application}), but has "
+                                    "the tables of a ledger: it was tampered with.")  # fmt: skip
             raise LedgerError(f"{self.address} is a database of another program, not a ledger; choose another path.")
         version = _get(self._db, "user_version")
         if version != VERSION:
-            raise LedgerError(
-                f"{self.address} has ledger format {version}, this release reads {VERSION}; install a newer one."
-            )
+            if self._db.execute("SELECT version FROM ledger").fetchall() == [(VERSION,)]:
+                told = f"its header says {version}, its table {VERSION}: it was tampered with."
+                raise LedgerDamaged(f"{other_format(self.address, version)} But {told}")
+            raise LedgerError(other_format(self.address, version))
 
     def _read_minor(self, wanted: int | None) -> int:
         self._check_format()
         row = self._db.execute("SELECT minor FROM ledger").fetchone()
         if row is None:
-            raise LedgerError(f"{self.address} does not say its minor units per unit; it was tampered with.")
+            raise LedgerDamaged(f"{self.address} does not say its minor units per unit; it was tampered with.")
         if not isinstance(row[0], int):
-            raise LedgerError(f"{self.address} says {row[0]!r} minor units per unit; it was tampered with.")
+            raise LedgerDamaged(f"{self.address} says {row[0]!r} minor units per unit; it was tampered with.")
         if wanted is not None and wanted != row[0]:
             raise LedgerError(f"{self.address} counts {row[0]} minor units per unit, the settings say {wanted}.")
         return int(row[0])
 
     # appending
 
-    def append(self, entry: Entry) -> Receipt:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         with self._lock, self._transaction():
             self._check_there()
-            taken = self._row(
-                "run = ? AND round = ? AND kind = ? AND corrects = ?",
-                (entry.run, entry.round, entry.kind, entry.corrects),
-            )
-            if taken:
-                return existing(entry, taken)
-            if entry.corrects:
-                corrected(entry, self._row("seq = ?", (entry.corrects,)), self._corrections(entry.corrects))
-            count, previous = self._head()
-            seq = count + 1
-            digest = chain.link(seq, previous, entry.body)
-            # one statement for all postings: 10,000 bound rows take twice as long
-            self._db.execute(
-                "INSERT INTO postings (seq, account, amount) SELECT ?, key, value FROM json_each(?)",
-                (seq, posted_text(entry.body)),
-            )
-            self._db.execute(
-                f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (seq, entry.run, entry.round, entry.kind, entry.corrects, entry.body, digest),
-            )
-        return Receipt(seq, digest, created=True)
+            yield
+
+    def _insert(self, row: Row, entry: Entry) -> None:
+        # one statement for all postings: 10,000 bound rows take twice as long
+        self._db.execute(
+            "INSERT INTO postings (seq, account, amount) SELECT ?, key, value FROM json_each(?)",
+            (row.seq, posted_text(entry.body)),
+        )
+        self._db.execute(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def _taken(self, entry: Entry) -> Row | None:
+        key = (entry.run, entry.round, entry.kind, entry.corrects)
+        return self._row("run = ? AND round = ? AND kind = ? AND corrects = ?", key)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -226,21 +254,20 @@ class SQLiteLedger(Ledger):
         row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return (row[0], row[1]) if row else (0, self.genesis)
 
+    def _first(self) -> str | None:
+        row = self._db.execute("SELECT hash FROM entries WHERE seq = 1").fetchone()
+        return row[0] if row else None
+
     def _row(self, where: str, values: tuple[object, ...]) -> Row | None:
         row = self._db.execute(f"SELECT {COLUMNS} FROM entries WHERE {where}", values).fetchone()
         return Row(*row) if row else None
 
+    def _row_at(self, seq: int) -> Row | None:
+        return self._row("seq = ?", (seq,))
+
     def _corrections(self, seq: int) -> list[Row]:
         found = self._db.execute(f"SELECT {COLUMNS} FROM entries WHERE corrects = ? ORDER BY seq", (seq,))
         return [Row(*row) for row in found.fetchall()]
-
-    def head(self) -> Checkpoint:
-        with self._reading():
-            return Checkpoint(*self._head())
-
-    def row(self, seq: int) -> Row | None:
-        with self._reading():
-            return self._row("seq = ?", (seq,))
 
     def rows(self, run: str | None = None) -> Iterator[Row]:
         where, values = ("WHERE run = ?", (run,)) if run is not None else ("", ())
@@ -258,13 +285,11 @@ class SQLiteLedger(Ledger):
         with self._reading():
             return [seq for (seq,) in self._db.execute(numbers)]
 
-    def balances(self, run: str | None = None) -> dict[str, int]:
-        where, values = (
-            ("WHERE seq IN (SELECT seq FROM entries WHERE run = ?)", (run,)) if run is not None else ("", ())
-        )
-        halves = f"SELECT account, SUM(amount >> 32), SUM(amount & 4294967295) FROM postings {where} GROUP BY account"
+    def counts(self) -> tuple[int, int]:
+        query = "SELECT (SELECT count(*) FROM entries NOT INDEXED), (SELECT count(*) FROM postings)"
         with self._reading():
-            return {a: (high << 32) + low for a, high, low in self._db.execute(f"{halves} ORDER BY account", values)}
+            entries, postings = self._db.execute(query).fetchone()
+            return entries, postings
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -282,25 +307,29 @@ class SQLiteLedger(Ledger):
         try:
             yield
         except FAILURES as error:
-            raise LedgerError(f"{self.address} cannot be read: {error}.") from error
+            raise self._unreadable("read", error) from error
+
+    def catalogue(self) -> Iterator[str]:
+        with self._reading():
+            found = _catalogue(self._db)
+        return differences(found, _expected())
 
     def damage(self) -> Iterator[tuple[str, str]]:
         with self._reading():
             for (line,) in self._db.execute("PRAGMA integrity_check").fetchall():
                 if line != "ok":
                     yield "integrity", line
-            found = dict(self._db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
             own = self._db.execute("SELECT one, version, minor FROM ledger").fetchall()
-        if own != [(1, VERSION, self.minor)]:
+            wrong = self._db.execute(WRONG_TYPES).fetchall()
+        if own != [(1, VERSION, self.minor)] or set(map(type, own[0])) != {int}:
             yield "schema", f"the table ledger holds {own}, not [(1, {VERSION}, {self.minor})]."
-        expected = _expected()
-        for name in sorted(found.keys() - expected.keys()):
-            yield "schema", f"{name} was added: {found[name]!r}."
-        for name, sql in expected.items():
-            if name not in found:
-                yield "schema", f"{name} is missing: it was dropped."
-            elif found[name] != sql:
-                yield "schema", f"{name} is not as it was made: {found[name]!r}."
+        for table, seq, account in wrong:
+            yield "types", f"{table} has a value of another type in entry {seq!r}{f', {account!r}' if account else ''}."
+
+    def copy_to(self, copy: sqlite3.Connection) -> None:
+        """All that is committed, the write-ahead log included, while others go on writing."""
+        with self._lock, self._reading():
+            self._db.backup(copy)
 
     def close(self) -> None:
         with self._lock:
@@ -308,6 +337,7 @@ class SQLiteLedger(Ledger):
             self._db.close()
 
 
+@cache
 def _statements() -> list[str]:
     text = resources.files(__package__).joinpath("schema/sqlite.sql").read_text("utf-8")
     statements, current = [], ""
@@ -320,14 +350,22 @@ def _statements() -> list[str]:
     return statements
 
 
+@cache
 def _expected() -> dict[str, str]:
     db = sqlite3.connect(":memory:")
     try:
         for statement in _statements():
             db.execute(statement)
-        return dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        return _catalogue(db)
     finally:
         db.close()
+
+
+def _catalogue(db: sqlite3.Connection) -> dict[str, str]:
+    """Every table, index and trigger, whatever is hidden behind its name, and the encoding of texts."""
+    rows = db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master").fetchall()
+    objects = [(str(name), f"{kind} on {table}: {sql}") for name, kind, table, sql in rows]
+    return gathered([*objects, ("encoding", str(_get(db, "encoding")))])
 
 
 def _get(db: sqlite3.Connection, pragma: str) -> object:

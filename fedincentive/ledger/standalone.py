@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check a fedincentive ledger without installing fedincentive.
 
-    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH ...]
+    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH[@LEDGER] ...]
 
 Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing in it: the hash chain, the canonical
 form, the zero sum of every entry, its claims, every amount derived again from the inputs beside it, and each entry held
@@ -293,7 +293,7 @@ def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Co
 
 
 def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Finding], str]:
-    """The findings (name, seq, message) in the lines of an export, and its checkpoint COUNT:HASH."""
+    """The findings (name, seq, message) in the lines of an export, and its checkpoint COUNT:HASH@LEDGER."""
     findings: list[Finding] = []
     bodies: dict[int, Body] = {}
     keys: set[tuple[Any, ...]] = set()
@@ -333,21 +333,23 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
             complain("recompute", f"it cannot be read or derived: {type(error).__name__} {error}")
             heads += [""] * (len(heads) == seq)
     end = f"{len(heads) - 1}:{heads[-1]}"
-    if last != end:
+    if last is None or last.partition("@")[0] != end:
         findings.append(("checkpoint", len(heads) - 1, f"the file ends at {end} but should end at {last}"))
     for seen in checkpoints:
-        count, _, known = seen.partition(":")
+        count, _, known = seen.partition("@")[0].partition(":")
         if int(count) >= len(heads):
             findings.append(("checkpoint", int(count), f"{seen} was seen, the file ends at {end}: it was cut"))
         elif heads[int(count)] != known:
             findings.append(("checkpoint", int(count), f"{seen} was seen: the chain was made anew"))
-    return findings, end
+    return findings, end + (f"@{heads[1][:16]}" if len(heads) > 1 else "")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check a fedincentive ledger exported as JSONL.")
     parser.add_argument("export", help="the JSONL file")
-    parser.add_argument("--checkpoint", action="append", default=[], metavar="COUNT:HASH", help="a head seen before")
+    parser.add_argument(
+        "--checkpoint", action="append", default=[], metavar="COUNT:HASH[@LEDGER]", help="a head seen before"
+    )
     options = parser.parse_args(arguments)
     for seen in options.checkpoint:
         if not seen.partition(":")[0].isdigit():

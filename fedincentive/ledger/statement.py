@@ -58,7 +58,7 @@ def statement(book: Ledger, account: str, run: str | None = None) -> Statement:
     lines: list[StatementLine] = []
     balance = 0
     with book.snapshot():
-        for record in book.entries(run):
+        for record in book.chained(run):
             if _concerns(record, account):
                 balance += record.entry.postings.get(account, 0)
                 lines.append(_line(record, account, balance, book.minor))

@@ -3,7 +3,9 @@
 | finding | what it means |
 |---|---|
 | integrity | the database's own structure is damaged |
-| schema | a table or trigger was dropped, switched off or replaced |
+| schema | a table, index, trigger or the like was dropped, added, switched off or replaced |
+| types | a value is stored as another type than its column's |
+| count | there are more or fewer rows than the entries in order and their bodies account for |
 | gap | entries are missing in the middle |
 | chain | an entry's contents, number or predecessor are not those its hash was made of |
 | body | an entry's body is not canonical JSON of a known version |
@@ -20,16 +22,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..entry import BALANCED, POSTINGS, TREASURY, VERSION, canonical, difference, posted_text
-from ..errors import LedgerError
+from ..errors import LedgerDamaged, LedgerError
 from . import chain
 from .chain import Checkpoint
 from .replay import Replay
-from .store import Ledger, Row
+from .store import Ledger, Row, pairs
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ def verify(book: Ledger, *, recompute: bool = False, checkpoints: Iterable[Check
     return _Check(book, recompute, list(checkpoints)).run()
 
 
+def unreadable(error: LedgerDamaged) -> Verification:
+    """The one finding about a ledger that cannot even be opened."""
+    return Verification((Finding("integrity", None, str(error)),), Checkpoint(0, ""), 0, False, 0)
+
+
 class _Check:
     def __init__(self, book: Ledger, recompute: bool, checkpoints: list[Checkpoint]) -> None:
         self.book = book
@@ -81,42 +89,45 @@ class _Check:
                 self._check()
         except LedgerError as error:
             self._find("integrity", None, str(error))
-        head = Checkpoint(len(self.hashes) - 1, self.hashes[-1])
+        head = Checkpoint(len(self.hashes) - 1, self.hashes[-1], self._identity())
         unbound = self.replay.unbound if self.replay else ()
         derived = self.replay is not None
         return Verification(tuple(self.findings), head, self.postings, derived, len(self.checkpoints), unbound)
 
     def _check(self) -> None:
+        for message in self.book.catalogue():
+            self._find("schema", None, message)
         for name, message in self.book.damage():
             self._find(name, None, message)
         expected = 1
         for row in self.book.rows():
-            if row.seq == expected:
-                self._link(row)
-            else:
+            if row.seq != expected:
                 self._find("gap", row.seq, f"{_missing(expected, row.seq)} before it.")
+            elif not row.follows(self.hashes[-1]):
+                self._find("chain", row.seq, "its contents, its number or the entry before it were changed.")
             self.hashes.append(row.hash)
             expected = row.seq + 1
             self._entry(row)
         for seq in self.book.orphans():
             self._find("postings", seq, "there are postings but no entry.")
+        self._count()
         for checkpoint in self.checkpoints:
             self._checkpoint(checkpoint)
 
-    def _link(self, row: Row) -> None:
-        try:
-            honest = chain.link(row.seq, self.hashes[-1], row.body) == row.hash
-        except (UnicodeEncodeError, AttributeError):
-            honest = False
-        if not honest:
-            self._find("chain", row.seq, "its contents, its number or the entry before it were changed.")
+    def _count(self) -> None:
+        told = (len(self.hashes) - 1, self.postings)
+        for what, stored, read in zip(("entries", "postings"), self.book.counts(), told, strict=True):
+            if stored != read and not self.findings:  # those that were found may explain it
+                self._find("count", None, f"{stored} {what} are stored, the entries in order account for {read}.")
 
     def _entry(self, row: Row) -> None:
         try:
             body = json.loads(row.body) if self.replay else envelope(row.body)
             for name, message in self._contents(row, body):
                 self._find(name, row.seq, message)
-        except (LedgerError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except LedgerError as error:
+            self._find("integrity", row.seq, str(error))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             self._find("body", row.seq, f"its body is not that of an entry: {type(error).__name__} {error}.")
 
     def _contents(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -141,7 +152,12 @@ class _Check:
         amounts, text = body["postings"], self.book.posted(row.seq)
         self.postings += len(amounts)
         # the same text is the same postings; names beyond ASCII may be written in two ways, so another text is read
-        stored = amounts if text == posted_text(row.body) else json.loads(text)
+        stored = amounts
+        if text != posted_text(row.body):
+            rows = pairs(text)
+            stored = dict(rows)
+            for account in sorted(name for name, count in Counter(name for name, _ in rows).items() if count > 1):
+                yield "postings", f"{account!r} has more than one row in the postings."
         if stored != amounts:
             account, written, told = difference("", stored, amounts)
             yield "postings", f"{account!r} has {written} in the postings, {told} in the body."
@@ -165,7 +181,13 @@ class _Check:
         if checkpoint.count > count:
             self._find("checkpoint", None, f"{checkpoint.count} entries were seen, {count} are here: the tail was cut.")
         elif self.hashes[checkpoint.count] != checkpoint.hash:
-            self._find("checkpoint", checkpoint.count, f"its hash was {checkpoint.hash}: the chain was made anew.")
+            other = checkpoint.ledger not in ("", self._identity())
+            seen = f" It was seen in ledger {checkpoint.ledger}, this is {self._identity()}." if other else ""
+            told = f"its hash was {checkpoint.hash}: the chain was made anew.{seen}"
+            self._find("checkpoint", checkpoint.count, told)
+
+    def _identity(self) -> str:
+        return "".join(map(str, self.hashes[1:2]))[: chain.IDENTITY]
 
     def _body(self, seq: int) -> dict[str, Any] | None:
         row = self.book.row(seq)

@@ -13,6 +13,7 @@ from .. import ledger, manifest
 from ..errors import LedgerError
 from ..files import replace
 from ..ledger import Ledger
+from ..ledger.address import shown
 from ..ledger.export import keep_apart
 from ..ledger.verify import Verification, verify
 from ..payments import TREASURY
@@ -50,7 +51,7 @@ def check(target: str) -> Checked:
     try:
         book = ledger.read(target)
     except LedgerError as error:
-        return Checked(target.rpartition("@")[2], None, (str(error),))
+        return Checked(shown(target), None, (str(error),))
     with book:
         found = manifest.beside(target, _runs(book))
         seen = [checkpoint for one in found.values() for checkpoint in one.checkpoints]

@@ -164,7 +164,7 @@ class Nodes:
 
     def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
         name = enrol.agent
-        if wrong := self.session.wrong_with(enrol, signature, max(self._wanted, len(self.enrolled))):
+        if wrong := self.session.wrong_with(enrol, signature, max(self._wanted, len(self.enrolled)), self.enrolled):
             raise ReportRefused(f"Node {node}: {wrong}")
         if name not in self.enrolled:
             if self._closed:

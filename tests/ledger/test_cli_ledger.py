@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 from commands import command
+from entries import simple
 
 from fedincentive import ledger
 from fedincentive.errors import LedgerError
@@ -86,7 +88,7 @@ def test_verify_exits_0_when_clean(run, filled, tmp_path):
     assert done.stdout.startswith("clean: 8 entries")
     assert "every amount derived again" in done.stdout
     (tmp_path / "run.log").write_text(f"INFO round 3 head {head}\n")
-    (tmp_path / "manifest.json").write_text(json.dumps({"checkpoints": [{"count": 8, "hash": head[2:], "round": 9}]}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"checkpoints": [{"count": 8, "hash": head[2:66], "round": 9}]}))
     for file in ("run.log", "manifest.json"):
         result = json.loads(run("verify", filled, "--json", "--checkpoint", file).stdout)
         assert (result["clean"], result["checkpoint"], result["checkpoints"]) == (True, head, 1)
@@ -122,6 +124,72 @@ def test_verify_exits_2_when_called_wrongly(run, tmp_path, arguments):
     done = run(*arguments)
     assert done.returncode == 2, done.stdout
     assert "Error" in done.stderr
+
+
+def damaged(path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def not_a_database(path) -> None:
+    path.write_bytes(b"x" * 16 + path.read_bytes()[16:])
+
+
+def without_a_table(path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE entries")
+    db.close()
+
+
+@pytest.mark.parametrize("tamper", [damaged, not_a_database, without_a_table])
+def test_a_malformed_ledger_is_a_finding_not_a_wrong_call(run, run_entries, tmp_path, tamper):
+    with ledger.open(tmp_path / "a.db") as book:
+        for entry in run_entries():
+            book.append(entry)
+        head = str(book.head())
+    tamper(tmp_path / "a.db")
+    (tmp_path / "log").write_text(head)
+    for options in ([], ["--json"], ["--recompute"], ["--checkpoint", head], ["--checkpoint", "log"]):
+        done = run("verify", "a.db", *options)
+        assert done.returncode == 1, done.stderr
+        assert "integrity" in done.stdout or "schema" in done.stdout
+    for told in ("balances", "show", "export"):
+        assert run(told, "a.db").returncode == 1
+
+
+def test_a_log_with_heads_of_several_ledgers(run, filled, run_entries, tmp_path):
+    """Those of other ledgers are skipped and counted; what says nothing of its ledger is checked as ever."""
+    with ledger.open(tmp_path / "other.db") as other:
+        for entry in run_entries("other", rounds=5):
+            other.append(entry)
+        foreign = other.head()
+    with ledger.read(filled) as book:
+        own = book.head()
+    assert str(own) == f"{own.count}:{own.hash}@{own.ledger}" and own.ledger != foreign.ledger
+    (tmp_path / "log").write_text(f"Ledger head {foreign}\nLedger head {own}\n")
+    done = run("verify", filled, "--checkpoint", "log")
+    assert done.returncode == 0 and "1 checkpoints checked (1 of other ledgers skipped)" in done.stdout
+    result = json.loads(run("verify", filled, "--checkpoint", "log", "--json").stdout)
+    assert (result["clean"], result["checkpoints"], result["skipped"]) == (True, 1, 1)
+    (tmp_path / "foreign").write_text(f"{foreign} {foreign}")
+    done = run("verify", filled, "--checkpoint", "foreign")
+    assert done.returncode == 2 and "None of the 2 checkpoints in foreign is of this ledger" in done.stderr
+    done = run("verify", filled, "--checkpoint", str(foreign))  # given by hand, it is meant
+    assert done.returncode == 1 and done.stdout.startswith("checkpoint: ")
+    (tmp_path / "unnamed").write_text(f"{foreign.count}:{foreign.hash} {own.count}:{own.hash}")
+    assert run("verify", filled, "--checkpoint", "unnamed").returncode == 1
+    assert run("verify", filled, "--checkpoint", f"{own.count}:{own.hash}").returncode == 0
+    (tmp_path / "ledgers.json").write_text(json.dumps({"a": vars(own), "b": vars(foreign)}))
+    assert "(1 of other ledgers skipped)" in run("verify", filled, "--checkpoint", "ledgers.json").stdout
+
+
+def test_an_emptied_ledger_is_told_by_the_log_of_its_runs(run, tmp_path):
+    with ledger.open(tmp_path / "a.db") as book:
+        book.append(simple())
+        (tmp_path / "log").write_text(f"Ledger head {book.head()}")
+    (tmp_path / "a.db").unlink()
+    ledger.open(tmp_path / "a.db").close()
+    done = run("verify", "a.db", "--checkpoint", "log")
+    assert done.returncode == 1 and "1 entries were seen, 0 are here" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["show", "balances", "head", "verify", "export"])

@@ -142,6 +142,13 @@ def test_only_the_exact_bytes_are_read_back(spoil):
 def test_checkpoints_are_written_count_colon_hash():
     checkpoint = Checkpoint(12, "ab" * 32)
     assert Checkpoint.parse(f" {checkpoint}\n") == checkpoint
+    named = Checkpoint(12, "ab" * 32, "cd" * 8)
+    assert str(checkpoint) == "12:" + "ab" * 32 and str(named) == f"{checkpoint}@{'cd' * 8}"
+    assert Checkpoint.parse(str(named)).ledger == "cd" * 8 and named == checkpoint
+    assert [
+        c.ledger for c in Checkpoint.find(f"head {named}. {checkpoint}@ {checkpoint}, {'9' * 5000}:{'ab' * 32}")
+    ] == ["cd" * 8, "", ""]
+    assert Checkpoint.find('{"count": ' + "9" * 5000 + ', "hash": "' + "ab" * 32 + '"}') == []
     for bad in ("", "12", "x:" + "ab" * 32, "12:" + "AB" * 32, "12:abc", "-1:" + "ab" * 32):
         with pytest.raises(LedgerError, match="COUNT:HASH"):
             Checkpoint.parse(bad)

@@ -55,6 +55,20 @@ def test_csv_has_every_posting(book, run_entries):
     assert [row["kind"] for row in rows if not row["account"]] == ["commitment"]
 
 
+FORMULAS = ("=1+1", "+x", "-x", "@sum", " =x", "'t", "\uff1dx", "-5")
+
+
+def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
+    with ledger.open(tmp_path / "a.db") as book:
+        book.append(Entry("=run", 0, "refund", "x/1", {}, dict.fromkeys(FORMULAS, -1) | {"ann": len(FORMULAS)}))
+        rows = list(csv.DictReader(io.StringIO("".join(to_csv(book)))))
+    assert {row["run"] for row in rows} == {"'=run"}
+    assert {row["account"] for row in rows} == {*(f"'{name}" for name in FORMULAS[:-1]), "-5", "ann"}
+    assert {row["account"].removeprefix("'") for row in rows} == {*FORMULAS, "ann"}
+    assert {row["minor_units"] for row in rows} == {"-1", "8"}
+    assert {row["units"] for row in rows} == {"-0.000001", "0.000008"}
+
+
 def test_jsonl_is_the_same_from_both_stores(tmp_path, postgres, run_entries):
     texts = set()
     for target in (tmp_path / "a.db", postgres.empty()):

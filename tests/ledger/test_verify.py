@@ -336,8 +336,8 @@ def test_dropped_and_switched_off_triggers_are_named(filled):
         )
         expected = [
             "postings_no_change is missing",
-            "entries_zero_sum is switched off",
-            "refuse is not as it was made",
+            "entries_zero_sum is not as it was made: 'switched off",
+            "refuse() is not as it was made",
         ]
     db.close()
     with ledger.read(filled) as book:
