@@ -67,15 +67,12 @@ def signatures(count: int, draw: random.Random) -> None:
     openssl = cpu(lambda: said.append([key.public.verify(s, m) for s, m in pairs])) / len(pairs)
     plain = cpu(lambda: said.append([rfc8032.verify(key.public.raw, s, m) for s, m in pairs])) / len(pairs)
     assert said[0] == said[1] == [True] * count + [False] * count
-    print(
-        f"its check by OpenSSL           {openssl * 1e6:8.0f} us   in plain Python {plain * 1e6:.0f} us; they agree on all"
-    )
+    print(f"its check by OpenSSL           {openssl * 1e6:8.0f} us   in plain Python {plain * 1e6:.0f} us; they agree")
     tree = Tree([sha256(m).hexdigest() for m in messages[:2]])
     note = Note(Head(key.name, 1, tree.root(1)).text).signed(key)
     print(f"note signed                    {cpu(lambda: Note(note.text).signed(key), 300) * 1e6:8.0f} us", end="")
-    print(
-        f"   {len(str(note).encode())} bytes, with a cosignature {len(str(note.cosigned(key, 1_700_000_000)).encode())}"
-    )
+    cosigned = note.cosigned(key, 1_700_000_000)
+    print(f"   {len(str(note).encode())} bytes, with a cosignature {len(str(cosigned).encode())}")
     then, proof = str(Note(Head(key.name, 2, tree.root(2)).text).signed(key)), tree.consistency(1, 2)
 
     def follow() -> None:

@@ -283,7 +283,10 @@ def read_small(what: str, path: Path) -> tuple[bytes, int]:
                 raise ProvenanceError(f"{what} is not a file.")
             text = opened.read(LARGEST_FILE + 1)
     except OSError as error:
-        raise ProvenanceError(f"{what} cannot be read: {reason(error)}. Let this user read it (ls -l).") from error
+        remedy = "Let this user read it (ls -l)."
+        if isinstance(error, FileNotFoundError):
+            remedy = "Make it with `fedincentive keys new`, or copy it there."
+        raise ProvenanceError(f"{what} cannot be read: {reason(error)}. {remedy}") from error
     if len(text) > LARGEST_FILE:
         raise ProvenanceError(f"{what} is larger than any key's file.")
     return text, mode

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +26,7 @@ from .merkle import LARGEST
 
 LARGEST_NOTE = 2**22  # bytes: ten thousand cosignatures and room to spare
 LARGEST_SIGNATURE = 8192  # bytes, of kinds that are not known here too
+LINES_OF_ONE_KEY = 16  # each costs whoever checks them
 RESERVED = re.compile(r"cosignature/.*|fedincentive/[a-z-]+/[0-9]+")  # what other signed words begin with
 
 
@@ -115,7 +117,10 @@ class Note:
             text, separator, lines = whole.rpartition("\n\n")
             if not separator or not text or not lines.endswith("\n"):
                 raise ValueError("it needs a text, an empty line and signatures, each line with its end")
-            return cls(text + "\n", tuple(SignatureLine.parse(line) for line in lines[:-1].split("\n")))
+            signatures = tuple(SignatureLine.parse(line) for line in lines[:-1].split("\n"))
+            if max(Counter((line.name, line.key_id) for line in signatures).values()) > LINES_OF_ONE_KEY:
+                raise ValueError("one key signed it too often")
+            return cls(text + "\n", signatures)
         except (ValueError, TypeError, AttributeError) as error:
             raise ProvenanceError(f"This is not a signed note: {error}.") from error
 

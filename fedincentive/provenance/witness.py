@@ -56,7 +56,7 @@ class Witness:
         if last and head.size < last.size:
             raise ProvenanceError(
                 f"The log {self.origin!r} shows {head.size} entries, but {last.size} were seen before: this note is "
-                "old. Ask for the newest; if there is none, its owner went back to an old copy and must restore the rest."
+                "old. Ask for the newest. If there is none, its owner went back to an old copy and must restore it."
             )
         if last and head.size > last.size and not check_consistency(last.size, head.size, proof, last.root, head.root):
             raise self._forked(NO_PROOF, self._notes[last.size], read, proof)

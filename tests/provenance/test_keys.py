@@ -159,6 +159,9 @@ def damage(folder: Path, how: str) -> None:
     elif how == "a pipe":
         private.unlink()
         os.mkfifo(private, 0o600)
+    elif how == "a loop":
+        private.unlink()
+        private.symlink_to(private.name)
     elif how == "too large":
         private.write_bytes(b"x" * 5000)
     elif how == "RSA":
@@ -186,6 +189,7 @@ DAMAGES = {
     "private is gone": "private key of 'clinic' is missing: .*clinic.key is not there. Make it with",
     "a folder": "private key of 'clinic', .*clinic.key, (cannot be read: Is a directory|is not a file)",
     "a pipe": "private key of 'clinic', .*clinic.key, is not a file",
+    "a loop": "private key of 'clinic', .*clinic.key, cannot be read: Too many levels",
     "too large": "clinic.key, is larger than any key's file",
     "RSA": "clinic.key, is not an Ed25519 key",
     "a strange name": "'a b' is not a name as key files have it; 'a%20b' would be",

@@ -189,6 +189,7 @@ MALFORMED = {
     "base64 in another writing": HEAD.text + "\n— x AAAAAAF=\n",
     "too short": HEAD.text + "\n— x AAAAAA==\n",
     "too long": HEAD.text + "\n— x " + "AAAA" * 4000 + "\n",
+    "one key too often": HEAD.text + "\n" + 17 * (LINE + "\n"),
     "text after": HEAD.text + "\n" + LINE + "\nmore\n",
     "only an end": "\n",
     "nothing": "",
