@@ -61,7 +61,7 @@ def read_keys(path: str | Path) -> dict[str, bytes]:
     """Keys from a JSON file {agent: secret}; a secret needs at least 16 characters."""
     try:
         values = json.loads(Path(path).read_text(), object_pairs_hook=_once)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingError(f"incentive.keys: {path} cannot be read as JSON ({error}).") from error
     if not isinstance(values, Mapping):
         raise SettingError(f"incentive.keys: {path} must hold one mapping from agent to secret.")

@@ -37,7 +37,7 @@ class Checkpoint:
         2
         """
         count, _, digest = text.strip().partition(":")
-        if not count.isdecimal() or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        if not count.isdecimal() or len(count) > 18 or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
             raise LedgerError(f"A checkpoint is written COUNT:HASH with 64 hexadecimal digits, not {text!r}.")
         return cls(int(count), digest)
 
@@ -48,9 +48,9 @@ class Checkpoint:
         >>> [c.count for c in Checkpoint.find('[{"count": 3, "hash": "%s"}] and 4:%s' % ("ab" * 32, "cd" * 32))]
         [4, 3]
         """
-        found = [cls.parse(match) for match in re.findall(r"\b\d+:[0-9a-f]{64}\b", text)]
+        found = [cls.parse(match) for match in re.findall(r"\b\d{1,18}:[0-9a-f]{64}\b", text)]
         for inside in re.findall(r"\{([^{}]*)\}", text):
-            count, digest = re.search(r'"count":\s*(\d+)', inside), re.search(r'"hash":\s*"([0-9a-f]{64})"', inside)
+            count, digest = re.search(r'"count":\s*(\d{1,18})\b', inside), re.search(r'"hash":\s*"([0-9a-f]{64})"', inside)
             if count and digest:
                 found.append(cls(int(count[1]), digest[1]))
         return found
