@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -39,7 +40,7 @@ def read(cls: type[S], values: Mapping[str, Any], section: str) -> S:
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in fields:
-            raise SettingError(f"{section} has no setting {key!r}.{nearest(str(key), fields)}")
+            raise SettingError(f"{section} has no setting {shown(key)}.{nearest(key, fields)}")
     checked = {}
     for name, field in fields.items():
         if name in values:
@@ -49,12 +50,35 @@ def read(cls: type[S], values: Mapping[str, Any], section: str) -> S:
     return cls(**checked)
 
 
-def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+def nearest(word: object, known: Sequence[str] | Mapping[str, Any]) -> str:
     """A sentence that points from an unknown word to the nearest known one, or lists them all."""
-    match = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    text = word if isinstance(word, str) else shown(word)
+    match = difflib.get_close_matches(text[:200].lower(), list(known), n=1, cutoff=0.5)
     if match:
         return f" Did you mean {match[0]!r}?"
     return f" Known: {', '.join(sorted(known))}."
+
+
+class _Shown(reprlib.Repr):
+    """Few levels, few items, and numbers only where they can be written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 3, 200, 200
+        self.maxlist = self.maxtuple = self.maxset = self.maxdict = 8
+
+    def repr_int(self, x: int, level: int) -> str:
+        digits = int(x.bit_length() * 0.30103) + 1
+        return repr(x) if digits <= 60 else f"a number of about {digits} digits"
+
+
+_shown = _Shown()
+
+
+def shown(value: object) -> str:
+    """A value for an error message, short and at once: a few YAML aliases can hold more than could ever be written."""
+    text = _shown.repr(value)
+    return text if len(text) <= 400 else f"{text[:400]}..."
 
 
 # Checks: each takes (name, value) and returns the value to keep, or raises SettingError.
@@ -62,7 +86,7 @@ def nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
 
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise SettingError(f"{name} must be a non-empty string, not {value!r}.")
+        raise SettingError(f"{name} must be a non-empty string, not {shown(value)}.")
     return value
 
 
@@ -70,20 +94,20 @@ def folder_name(name: str, value: Any) -> str:
     text(name, value)
     if any(c in value for c in "/\\") or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
         raise SettingError(
-            f"{name} is {value!r}: it names a folder, so give printable characters without slashes, at most 200 bytes."
+            f"{name} is {shown(value)}: it names a folder, so give printable characters without slashes, at most 200 bytes."
         )
     return str(value)
 
 
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise SettingError(f"{name} must be true or false, not {value!r}.")
+        raise SettingError(f"{name} must be true or false, not {shown(value)}.")
     return value
 
 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise SettingError(f"{name} must be a mapping of settings, not {value!r}.")
+        raise SettingError(f"{name} must be a mapping of settings, not {shown(value)}.")
     return value
 
 
@@ -94,16 +118,20 @@ def optional(check: Check) -> Check:
 def one_of(*choices: str) -> Check:
     def check(name: str, value: Any) -> str:
         if value not in choices:
-            raise SettingError(f"{name} is {value!r}.{nearest(str(value), choices)}")
+            raise SettingError(f"{name} is {shown(value)}.{nearest(value, choices)}")
         return str(value)
 
     return check
 
 
 def integer(low: int | None = None, high: int | None = None) -> Check:
+    """A whole number of 64 bits, in [low, high]."""
+
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise SettingError(f"{name} must be a whole number, not {value!r}.")
+            raise SettingError(f"{name} must be a whole number, not {shown(value)}.")
+        if value.bit_length() > 63:
+            raise SettingError(f"{name} must be a whole number of 64 bits, not {shown(value)}.")
         return _in_range(name, value, low, high)
 
     return check
@@ -116,9 +144,9 @@ def real(low: float | None = None, high: float | None = None, *, above: float | 
         if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
             value = float(value)  # YAML takes 1e-06 for a text
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST <= value <= LARGEST:
-            raise SettingError(f"{name} must be a finite number, not {_short(value)}.")
+            raise SettingError(f"{name} must be a finite number, not {shown(value)}.")
         if above is not None and value <= above:
-            raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
+            raise SettingError(f"{name} must be greater than {above}, not {shown(value)}.")
         return float(_in_range(name, value, low, high))
 
     return check
@@ -129,23 +157,18 @@ def exact(above: int | None = None) -> Check:
 
     def check(name: str, value: Any) -> Fraction:
         if isinstance(value, bool) or not isinstance(value, (int, str, Fraction)):
-            raise SettingError(f'{name} must be a quoted decimal such as "2" or "0.05", not {value!r}.')
+            raise SettingError(f'{name} must be a quoted decimal such as "2" or "0.05", not {shown(value)}.')
         try:
             number = fraction(value)
         except (ValueError, ZeroDivisionError):
-            raise SettingError(f"{name} must be a decimal number, not {_short(value)}.") from None
+            raise SettingError(f"{name} must be a decimal number, not {shown(value)}.") from None
         if number and not 1 / TOO_LARGE < abs(number) < TOO_LARGE:
-            raise SettingError(f"{name} must be 0 or between 1e-18 and 1e18 in size, not {_short(value)}.")
+            raise SettingError(f"{name} must be 0 or between 1e-18 and 1e18 in size, not {shown(value)}.")
         if above is not None and number <= above:
-            raise SettingError(f"{name} must be greater than {above}, not {value!r}.")
+            raise SettingError(f"{name} must be greater than {above}, not {shown(value)}.")
         return number
 
     return check
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:40]}... ({len(text)} characters)"
 
 
 def fraction(value: Fraction | int | str) -> Fraction:
@@ -164,5 +187,5 @@ def _in_range(name: str, value: Any, low: Any, high: Any) -> Any:
             if high is None
             else f"at most {high}"
         )
-        raise SettingError(f"{name} must be {bounds}, not {value!r}.")
+        raise SettingError(f"{name} must be {bounds}, not {shown(value)}.")
     return value

@@ -6,8 +6,15 @@ Each message names the setting or agent, the value it had, and what to do about 
 from __future__ import annotations
 
 
+LONGEST = 4000  # characters of a message: what a stranger sent may be part of it
+
+
 class FedIncentiveError(Exception):
     """Base of all errors raised on purpose; catching it never hides a bug."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 
 class SettingError(FedIncentiveError, ValueError):

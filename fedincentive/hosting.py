@@ -84,7 +84,7 @@ def read(
         if key in (elsewhere or {}):
             raise SettingError(f"incentive.{key} is {host.title}'s own setting: give it as {(elsewhere or {})[key]}.")
         if key not in known:
-            raise SettingError(f"incentive has no setting {key!r}.{nearest(str(key), known)}")
+            raise SettingError(f"incentive has no setting {checks.shown(key)}.{nearest(key, known)}")
     values = {**fixed, **given}
     settings = Settings.read({key: value for key, value in values.items() if key in core})
     return settings, checks.read(host, {key: value for key, value in values.items() if key in own}, "incentive")

@@ -22,9 +22,10 @@ def numbers(name: str, value: Any) -> float | dict[str, float]:
 def names(name: str, value: Any) -> str | tuple[str, ...]:
     """One name, or a list of different ones."""
     if isinstance(value, (list, tuple)) and value:
-        if len(set(map(str, value))) < len(value):
-            raise SettingError(f"{name} names one thing twice: {list(value)!r}.")
-        return tuple(checks.text(f"{name}[{k}]", one) for k, one in enumerate(value))
+        given = tuple(checks.text(f"{name}[{k}]", one) for k, one in enumerate(value))
+        if len(set(given)) < len(given):
+            raise SettingError(f"{name} names one thing twice: {checks.shown(value)}.")
+        return given
     return checks.text(name, value)
 
 

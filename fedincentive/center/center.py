@@ -32,7 +32,7 @@ from .metrics import metrics
 from .optimizer import Optimizer
 from .outcome import Outcome, advise, outcome
 from .spill import Spill
-from .validation import checked
+from .validation import checked, well_formed
 
 log = logging.getLogger("fedincentive")
 
@@ -170,17 +170,18 @@ class Center:
         An unacceptable report raises ReportRefused; its agent is absent unless it sends a better one in time.
         """
         run = self.run
-        dropped = (
-            "foreign" if report.run != self.settings.run
-            else "late" if self.done or (report.round, report.phase) != (run.round, run.phase)
-            else "repeated" if report.agent in self._reports
-            else "unasked" if report.agent in run.s and report.agent not in self._invited
-            else None
-        )  # fmt: skip
-        if dropped is not None:
-            self.counts[dropped] += 1
-            return False
         try:
+            well_formed(report)
+            dropped = (
+                "foreign" if report.run != self.settings.run
+                else "late" if self.done or (report.round, report.phase) != (run.round, run.phase)
+                else "repeated" if report.agent in self._reports
+                else "unasked" if report.agent in run.s and report.agent not in self._invited
+                else None
+            )  # fmt: skip
+            if dropped is not None:
+                self.counts[dropped] += 1
+                return False
             answer = checked(report, run, self.mechanism, self.w, self.claimed if run.signed else None)
         except ReportRefused:
             self.counts["refused"] += 1

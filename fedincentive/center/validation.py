@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..aggregation import all_finite
-from ..checks import nearest
+from ..checks import nearest, shown
 from ..errors import ReportRefused
 from ..mechanisms import Mechanism
 from ..messages import Report, Update
-from ..payments import quantise
+from ..payments import LIMIT, quantise
 from ..run import Answer, Run
 
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
@@ -43,13 +43,26 @@ def checked(
     if report.phase == "value" or report.valuation is not None:
         # The fine covers valuations up to the cap; where no money hangs on them any number that fits will do.
         most = settings.loss_cap * settings.value_per_nat if mechanism.values else LARGEST
-        fields["valuation"] = quantise(valuation(report, most), settings.minor)
+        fields["valuation"] = quantise(valuation(report, min(most, LIMIT / 2 / settings.minor)), settings.minor)
     return Answer(**fields)
 
 
-def known(report: Report, agents: Mapping[str, object]) -> None:
+def well_formed(report: Report) -> None:
+    """Every field has its type. Only then is anything compared, looked up or checked against a signature."""
     if not isinstance(report.agent, str):
-        raise ReportRefused(f"A report comes from {report.agent!r}: an agent's name is a string.")
+        raise ReportRefused(f"A report comes from {shown(report.agent)}: an agent's name is a string.")
+    for what, kind in (("run", str), ("round", int), ("phase", str), ("signature", str)):
+        value = getattr(report, what)
+        if not isinstance(value, kind) and not (what == "signature" and value is None):
+            raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
+    for what in ("s", "delivered", "valuation"):
+        if getattr(report, what) is not None:
+            number(report, what, getattr(report, what))
+    if report.update is not None:
+        arrays(f"Agent {report.agent!r}", report.update)
+
+
+def known(report: Report, agents: Mapping[str, object]) -> None:
     if report.agent not in agents:
         raise ReportRefused(
             f"Agent {report.agent!r} is not enrolled in run {report.run!r}.{nearest(report.agent, agents)}"
@@ -81,11 +94,21 @@ def points(report: Report, what: str, value: float | None, s_max: float) -> floa
 def finite(report: Report, what: str, value: float | None) -> float:
     if value is None:
         raise ReportRefused(f"Agent {report.agent!r} reports no {what} in a {report.phase} round, which asks for it.")
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ReportRefused(f"Agent {report.agent!r} reports {what} = {value!r}: it must be a number.")
-    if not math.isfinite(value):
+    exact = number(report, what, value)
+    if not math.isfinite(exact):
         raise ReportRefused(f"Agent {report.agent!r} reports {what} = {value!r}: it must be finite.")
-    return float(value)
+    return exact
+
+
+def number(report: Report, what: str, value: object) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: it must be a number.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ReportRefused(
+            f"Agent {report.agent!r} reports {what} = {shown(value)}: it must be a number that a float holds."
+        ) from None
 
 
 def valuation(report: Report, limit: float) -> float:
@@ -104,10 +127,6 @@ def update(report: Report, w: Update) -> Update:
     who = f"Agent {report.agent!r}"
     if given is None:
         raise ReportRefused(f"{who} reports no update in a training round: send d_i, zeros when it has no points.")
-    if not isinstance(given, Mapping):
-        raise ReportRefused(
-            f"{who} reports an update of type {type(given).__name__}: send a mapping from name to array."
-        )
     missing, extra = [n for n in w if n not in given], [n for n in given if n not in w]
     if missing or extra:
         wrong = f"lacks {missing[0]!r}" if missing else f"has {extra[0]!r}, which the model has not"
@@ -117,9 +136,21 @@ def update(report: Report, w: Update) -> Update:
     return {name: given[name] for name in w}
 
 
+def arrays(who: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise ReportRefused(
+            f"{who} reports an update of type {type(given).__name__}: send a mapping from name to array."
+        )
+    for name, array in given.items():
+        if not isinstance(name, str):
+            raise ReportRefused(f"{who} sends an array called {shown(name)}: a name is a string.")
+        if not isinstance(array, np.ndarray):
+            raise ReportRefused(f"{who} sends {name!r} as {type(array).__name__}: send a NumPy array.")
+        if array.dtype.hasobject or array.dtype.kind in "mM":
+            raise ReportRefused(f"{who} sends {name!r} as {array.dtype}: send numbers.")
+
+
 def entry(who: str, name: str, given: np.ndarray, expected: np.ndarray) -> None:
-    if not isinstance(given, np.ndarray):
-        raise ReportRefused(f"{who} sends {name!r} as {type(given).__name__}: send a NumPy array.")
     if given.shape != expected.shape:
         raise ReportRefused(f"{who} sends {name!r} with shape {given.shape}: the model has {expected.shape}.")
     if given.dtype != expected.dtype:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import shown
 from ..errors import GameError
 
 Array = NDArray[np.float64]
@@ -16,8 +17,8 @@ def vector(name: str, value: Any, *, low: float | None = None, above: float | No
     """`value` as finite float64 numbers (a scalar stays a scalar and means every agent)."""
     try:
         array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise GameError(f"{name} must be numbers, not {value!r}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise GameError(f"{name} must be numbers, not {shown(value)}.") from None
     if not np.isfinite(array).all():
         raise GameError(f"{name} must be finite, but {_first(array, ~np.isfinite(array))}.")
     if low is not None and (array < low).any():

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ..checks import Check, flag, integer, mapping, nearest, one_of, optional, real, setting
+from ..checks import Check, flag, integer, mapping, nearest, one_of, optional, real, setting, shown
 from ..checks import read as read_settings
 from ..errors import SettingError
 from .arrays import Array
@@ -34,12 +34,17 @@ from .valuations import Curve, DataValue, Line, Logarithm, PowerLaw, Quadratic, 
 def numbers(name: str, value: Any) -> Array:
     """A list of finite numbers, nested for a matrix."""
     try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise SettingError(f"{name} must be a list of numbers, not {value!r}.") from None
+        array = np.array(value if _is_flat(value) else None, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{name} must be a list of numbers, not {shown(value)}.") from None
     if array.ndim == 0 or not np.isfinite(array).all():
-        raise SettingError(f"{name} must be a list of finite numbers, not {value!r}.")
+        raise SettingError(f"{name} must be a list of finite numbers, not {shown(value)}.")
     return array
+
+
+def _is_flat(value: Any, levels: int = 3) -> bool:
+    """Not nested more deeply than a matrix: NumPy would follow YAML's aliases for ever."""
+    return not isinstance(value, (list, tuple)) or not value or (levels > 0 and _is_flat(value[0], levels - 1))
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,8 @@ def _drawn(name: str, value: Any, column: Column, n: int, width: int | None, rng
         low, high = (bound(f"{where}.{end}", value.get(end)) for end in ("low", "high"))
         if low > high:
             raise SettingError(f"{where}.low = {low:g} is above {where}.high = {high:g}.")
+        if not math.isfinite(high - low):
+            raise SettingError(f"{where}: the range from {low:g} to {high:g} is too wide to draw from.")
         return rng.uniform(low, high, shape)
     if value is None:
         return np.full(shape, 0.0 if column.default is None else column.default)
@@ -154,25 +161,25 @@ def _drawn(name: str, value: Any, column: Column, n: int, width: int | None, rng
 def _fits(where: str, check: Check, value: Any, width: int | None) -> Any:
     checked = check(where, value)
     if width is not None and np.shape(checked) != (width,):
-        raise SettingError(f"{where} must be a list of {width} numbers, as many as w0, not {value!r}.")
+        raise SettingError(f"{where} must be a list of {width} numbers, as many as w0, not {shown(value)}.")
     return checked
 
 
 def _name(i: int, row: Any, default: str, known: Mapping[str, Any]) -> str:
     where = f"game.agents[{i}]"
     if not isinstance(row, Mapping):
-        raise SettingError(f"{where} must be a mapping such as {{name: a, s_max: 10}}, not {row!r}.")
+        raise SettingError(f"{where} must be a mapping such as {{name: a, s_max: 10}}, not {shown(row)}.")
     _refuse_unknown(row, ("name", *known), where)
     name = row.get("name", default)
     if not isinstance(name, str) or not name:
-        raise SettingError(f"{where}.name must be a non-empty string, not {name!r}.")
+        raise SettingError(f"{where}.name must be a non-empty string, not {shown(name)}.")
     return name
 
 
 def _refuse_unknown(values: Mapping[str, Any], known: Any, where: str) -> None:
     for key in values:
         if key not in known:
-            raise SettingError(f"{where} has no setting {key!r}.{nearest(str(key), list(known))}")
+            raise SettingError(f"{where} has no setting {shown(key)}.{nearest(key, list(known))}")
 
 
 MOST_AGENTS = 1_000_000
@@ -324,25 +331,29 @@ def load(source: Mapping[str, Any] | str | Path, sections: tuple[str, ...] = ())
     known = ("game", "incentive", *sections)
     for key in values:
         if key not in known:
-            raise SettingError(f"A game file has no section {key!r}.{nearest(str(key), known)}")
+            raise SettingError(f"A game file has no section {shown(key)}.{nearest(key, known)}")
     if "game" not in values:
         raise SettingError("The section `game` is missing: it needs at least `game: {kind: example}`.")
     incentive = values.get("incentive") or {}
     if not isinstance(incentive, Mapping):
-        raise SettingError(f"incentive must be a mapping of settings, not {incentive!r}.")
+        raise SettingError(f"incentive must be a mapping of settings, not {shown(incentive)}.")
     return GameFile(_game(values["game"]), incentive, {key: values[key] for key in sections if key in values})
 
 
 def _game(section: Any) -> Game:
     if not isinstance(section, Mapping):
-        raise SettingError(f"game must be a mapping of settings, not {section!r}.")
+        raise SettingError(f"game must be a mapping of settings, not {shown(section)}.")
     kind = section.get("kind")
     if kind is None:
         raise SettingError(f"game.kind is required: one of {', '.join(KINDS)}.")
-    if kind not in KINDS:
-        raise SettingError(f"game.kind is {kind!r}.{nearest(str(kind), KINDS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise SettingError(f"game.kind is {shown(kind)}.{nearest(kind, KINDS)}")
     settings = read_settings(KINDS[kind], section, "game")
     return settings.build()
+
+
+# What PyYAML raises: its own errors, and those of the types it makes (a number too long, the 99th of a month)
+BROKEN_YAML = (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
@@ -354,7 +365,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
         raise SettingError(f"The game file {path} is not UTF-8 text.") from None
     try:
         values = yaml.load(text, Loader=_Strict)
-    except yaml.YAMLError as error:
+    except BROKEN_YAML as error:
         raise SettingError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, Mapping):
         raise SettingError(f"{path} must hold a mapping with the section `game`, not {type(values).__name__}.")
@@ -362,14 +373,19 @@ def _parse(path: Path) -> Mapping[str, Any]:
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses a key written twice, which YAML readers otherwise drop without a word."""
+    """Refuses a key written twice, which YAML readers otherwise drop without a word, and endless nesting."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803
+        if self.flow_level >= 100:  # every level makes each further token slower
+            raise yaml.scanner.ScannerError(None, None, "brackets are nested too deeply", self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is written twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{shown(key)} is written twice", key_node.start_mark)
             if isinstance(key, Hashable):
                 seen.add(key)
         return super().construct_mapping(node, deep)

@@ -299,6 +299,7 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
     keys: set[tuple[Any, ...]] = set()
     last: str | None = None
     header = json.loads(next(iter(lines), "{}"))
+    header = header if isinstance(header, dict) else {}
     if header.get("ledger") != "fedincentive" or header.get("version") != 1 or type(header.get("minor")) is not int:
         return [("header", 0, "this is not the export of a fedincentive ledger of version 1")], "0:"
     heads = [digest("ledger", canonical(header))]
@@ -329,7 +330,7 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
                 complain("corrects", f"entry {corrects} is not the one it corrects")
             check_entry(item["body"], runs, keys, complain)
             bodies[seq] = item["body"]
-        except (ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             complain("recompute", f"it cannot be read or derived: {type(error).__name__} {error}")
             heads += [""] * (len(heads) == seq)
     end = f"{len(heads) - 1}:{heads[-1]}"
@@ -357,7 +358,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with open(options.export, encoding="ascii") as file:
             findings, end = check(file.readlines(), options.checkpoint)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         parser.error(f"{options.export} cannot be read: {error}")
     for name, seq, message in findings:
         print(f"{name}: entry {seq}: {message}")

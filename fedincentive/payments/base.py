@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..checks import nearest
+from ..checks import nearest, shown
 from ..entry import BALANCED, Entry
 from ..errors import SettingError
 from ..messages import Update
@@ -99,7 +99,7 @@ class Payment:
         given = checks.mapping(f"incentive.options.{cls.name}", (settings.options or {}).get(cls.name, {}))
         for key in given:
             if key not in own:
-                raise SettingError(f"incentive.options.{cls.name} has no setting {key!r}.{nearest(str(key), own)}")
+                raise SettingError(f"incentive.options.{cls.name} has no setting {shown(key)}.{nearest(key, own)}")
         for key, option in own.items():
             if key not in given and option.default is option.default_factory is dataclasses.MISSING:
                 raise SettingError(f"incentive.options.{cls.name}.{key} is required.")

@@ -13,6 +13,7 @@ training rounds, `run_id` the run, `random_seed` the seed, and `train_args` the 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from typing import Any
 import yaml
 
 from ... import checks, hosting
-from ...checks import setting
+from ...checks import setting, shown
 from ...errors import SettingError
+from ...game.reading import BROKEN_YAML
 from ...settings import Settings
 
 # What FedML's YAML says elsewhere: the core's key -> FedML's
@@ -36,8 +38,8 @@ FEDML_HAS = {
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or len(set(map(str, value))) != len(value):
-        raise SettingError(f"{name} must be a list of different agent names, one per client, not {value!r}.")
+    if not isinstance(value, (list, tuple)) or len(set(map(shown, value))) != len(value):
+        raise SettingError(f"{name} must be a list of different agent names, one per client, not {shown(value)}.")
     return tuple(checks.text(name, agent) for agent in value)
 
 
@@ -79,13 +81,15 @@ def read(args: Any) -> tuple[Settings, FedmlSettings]:
     """Both parts of `args.incentive`, completed from FedML's own settings; every problem is a SettingError."""
     given = getattr(args, "incentive", None) or {}
     refuse_flat(args)
+    run = getattr(args, "run_id", "0")
     fixed: dict[str, Any] = {
-        "mechanism": str(args.federated_optimizer),
-        "rounds": int(args.comm_round),
-        "run": checks.folder_name("run_id", str(getattr(args, "run_id", "0"))),
-        "seed": int(getattr(args, "random_seed", 0)),
+        "mechanism": checks.text("train_args.federated_optimizer", args.federated_optimizer),
+        "rounds": whole("train_args.comm_round", args.comm_round),
+        "run": checks.folder_name("run_id", run if isinstance(run, str) else shown(run)),
+        "seed": whole("common_args.random_seed", getattr(args, "random_seed", 0)),
     }
-    per_round, total = int(args.client_num_per_round), int(args.client_num_in_total)
+    per_round = whole("train_args.client_num_per_round", args.client_num_per_round)
+    total = whole("train_args.client_num_in_total", args.client_num_in_total)
     if per_round < total:
         fixed["sampled"] = per_round
     settings, host = hosting.read(given, FedmlSettings, fixed, FEDML_HAS)
@@ -94,12 +98,24 @@ def read(args: Any) -> tuple[Settings, FedmlSettings]:
     return settings, host
 
 
+def whole(name: str, value: Any) -> int:
+    """A whole number, also where FedML hands it over as a text."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{name} must be a whole number, not {shown(value)}.") from None
+
+
 def refuse_flat(args: Any) -> None:
     """A key beside `incentive:` would become one of FedML's own settings, silently: its `beta` is a defence's."""
-    path = Path(str(getattr(args, "yaml_config_file", "") or ""))
-    if not path.is_file():
+    given = getattr(args, "yaml_config_file", None)
+    if not isinstance(given, (str, Path)) or not os.path.isfile(given):
         return
-    section = (yaml.safe_load(path.read_text()) or {}).get("incentive_args")
+    try:
+        values = yaml.safe_load(Path(given).read_text("utf-8"))
+    except (OSError, *BROKEN_YAML) as error:
+        raise SettingError(f"{given} is not valid YAML: {error}") from None
+    section = values.get("incentive_args") if isinstance(values, Mapping) else None
     stray = [key for key in section if key != "incentive"] if isinstance(section, Mapping) else []
     if stray:
         raise SettingError(

@@ -49,13 +49,17 @@ def nested(run_config: Mapping[str, Any]) -> dict[str, Any]:
         key, dot, agent = rest.partition(".")
         key = key.replace("-", "_")
         if not dot:
+            if key in table:
+                raise SettingError(f"{SECTION}.{key} is given twice ({flat}): keep one of them.")
             table[key] = value
             continue
         if not isinstance(table.setdefault(key, {}), dict):
             raise SettingError(f"{SECTION}.{key} is both a value and a table ({flat}): keep one of them.")
         if key == "options" and "." in agent:  # incentive.options.<payment>.<setting>
             payment, _, own = agent.partition(".")
-            table[key].setdefault(payment, {})[own.replace("-", "_")] = value
+            if not isinstance(table[key].setdefault(payment, {}), dict):
+                raise SettingError(f"{SECTION}.{key}.{payment} is both a value and a table ({flat}): keep one of them.")
+            table[key][payment][own.replace("-", "_")] = value
         else:
             table[key][agent] = value
     return table
