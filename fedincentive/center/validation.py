@@ -51,9 +51,10 @@ def well_formed(report: Report) -> None:
     """Every field has its type. Only then is anything compared, looked up or checked against a signature."""
     if not isinstance(report.agent, str):
         raise ReportRefused(f"A report comes from {shown(report.agent)}: an agent's name is a string.")
-    for what, kind in (("run", str), ("round", int), ("phase", str), ("signature", str)):
+    kinds = {"run": str, "round": int, "phase": str, "nonce": str, "signature": str, "cosignature": str}
+    for what, kind in kinds.items():
         value = getattr(report, what)
-        if not isinstance(value, kind) and not (what == "signature" and value is None):
+        if not isinstance(value, kind) and not (what in ("nonce", "signature", "cosignature") and value is None):
             raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
     for what in ("s", "delivered", "valuation"):
         if getattr(report, what) is not None:
