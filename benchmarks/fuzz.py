@@ -40,18 +40,26 @@ from fedincentive.plugins.flower import settings as flower
 from fedincentive import Settings, engine, identity, ledger, manifest, mechanisms
 from fedincentive.center import Center
 from fedincentive.center.enrolment import enrol, wrong_with
-from fedincentive.errors import FedIncentiveError, LedgerError, ReportRefused, RunError, SettingError
+from fedincentive.errors import FedIncentiveError, LedgerError, ProvenanceError, ReportRefused, RunError, SettingError
 from fedincentive.game import load, reading
 from fedincentive.ledger import Checkpoint, Entry, standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.messages import Broadcast, Enrol, Report
+from fedincentive.provenance import receipts
+from fedincentive.provenance.keys import KeyRing, PrivateKey, PublicKey, words
+from fedincentive.provenance.notes import Head, Note, SignatureLine
 
 GAMES = Path(__file__).parents[1] / "examples" / "games"
 AGENTS = ("agent-1", "agent-2", "agent-3")
-KEYS = {name: name.encode() * 4 for name in AGENTS}
+PRIVATE = [PrivateKey(name) for name in (identity.CENTER, *AGENTS)]
+KEYS = KeyRing([key.public for key in PRIVATE], PRIVATE)
+HELLO = {
+    key.name: identity.signed(key, identity.enrolment("run", Enrol(key.name, 10.0, 5.0, None, key.public.vkey)))
+    for key in PRIVATE
+}
 LONGEST = 1.0  # seconds of work on one input
 ALARM = 5  # seconds after which an input is given up
-STUCK = 120  # seconds for a thousand inputs, after which compiled code that never ends is shown and the program ends
+STUCK = 600  # seconds for a thousand inputs, after which compiled code that never ends is shown and the program ends
 LEAP = 256 * 2**20  # bytes that one input may add to the most the process has ever used
 ROOM = 4 * 2**30  # bytes of addresses beyond those at the start, after which an allocation fails
 
@@ -203,6 +211,15 @@ class Centers:
 
     def __init__(self) -> None:
         self.made: dict[tuple[str, bool], Center] = {}
+        self.answered: dict[tuple[str, bool, str], Report] = {}
+
+    def answer(self, phase: str, keyed: bool, agent: str) -> Report:
+        """What an honest agent says, signed where there are keys; made once."""
+        if (phase, keyed, agent) not in self.answered:
+            center = self.get(phase, keyed)
+            plain = answer(center, agent)
+            self.answered[phase, keyed, agent] = signed(plain, center) if keyed else plain
+        return self.answered[phase, keyed, agent]
 
     def get(self, phase: str, keyed: bool) -> Center:
         if (phase, keyed) not in self.made:
@@ -213,18 +230,19 @@ class Centers:
         taken = self.get(phase, keyed).submit(report)
         if taken:
             del self.made[phase, keyed]
+            self.answered = {key: report for key, report in self.answered.items() if key[:2] != (phase, keyed)}
         return taken
 
     @staticmethod
     def _new(phase: str, keyed: bool) -> Center:
         name = "2p-upbred" if phase == "contribute" else "fedavg"
         settings = Settings.read({"mechanism": name, "rounds": 1})
-        agents = [Enrol(agent, 10.0, 5.0) for agent in AGENTS]
+        agents = [Enrol(agent, 10.0, 5.0, key=KEYS.public[agent].vkey) for agent in AGENTS]
         w = {"w": np.zeros((2, 3)), "count": np.zeros(2, np.int64)}
         center = Center(settings, mechanisms.get(name, settings), agents, w, keys=KEYS if keyed else None)
         while center.broadcast().phase != phase:
             for agent in AGENTS:
-                center.submit(signed(answer(center, agent)))
+                center.submit(signed(answer(center, agent), center))
             center.close()
         return center
 
@@ -241,27 +259,29 @@ def answer(center: Center, agent: str) -> Report:
     return Report(b.run, b.round, b.phase, agent, s, delivered, update, 0.5 if b.phase == "value" else None)
 
 
-def signed(report: Report) -> Report:
+def signed(report: Report, center: Center) -> Report:
     """With the right key where that can be done at all: behind a signature there are more checks."""
     parts = report.update.values() if isinstance(report.update, dict) else [report.update]
     if not all(part is None or isinstance(part, np.ndarray) for part in parts):
         return report
-    if any(isinstance(getattr(report, field), (list, dict)) for field in ("run", "round", "phase", "agent")):
-        return report
     with contextlib.suppress(Exception):
-        return identity.sign(report, KEYS[report.agent])
+        settings, most = center.settings, center.run.s_max[report.agent]
+        said = identity.claim(report, center._answered, settings.scale, settings.minor, most)
+        signature = identity.signed(KEYS.private[report.agent], words("report", said))
+        return dataclasses.replace(report, signature=signature)
     return report
 
 
 def make_frame(rng: random.Random) -> tuple[bytes, str, bool]:
     phase, keyed = rng.choice(PHASES), rng.random() < 0.5
     center, agent = CENTERS.get(phase, keyed), rng.choice(AGENTS)
-    enrolment = Enrol(agent, 10.0, 5.0, rng.choice((None, "ab" * 32)))
+    enrolment = Enrol(agent, 10.0, 5.0, rng.choice((None, "ab" * 32)), KEYS.public[agent].vkey)
+    signature = HELLO[agent]
     message = rng.choice(
         (
-            wire.Hello(enrolment, identity.sign_enrolment("run", enrolment, KEYS[agent])),
-            signed(answer(center, agent)),
-            signed(answer(center, agent)),
+            wire.Hello(enrolment, signature),
+            CENTERS.answer(phase, keyed, agent),
+            CENTERS.answer(phase, keyed, agent),
             center.broadcast(),
         )
     )
@@ -286,13 +306,13 @@ def take_frame(case: tuple[bytes, str, bool]) -> bool:
         return CENTERS.submit(message, phase, keyed)
     if isinstance(message, Broadcast):
         return True
-    settings = CENTERS.get(phase, keyed).settings
-    identity.enrolment_is_authentic("run", message.enrol, message.signature, KEYS[AGENTS[0]])
-    if wrong := wrong_with(message.enrol, settings):
+    mechanism = CENTERS.get(phase, keyed).mechanism
+    identity.is_signed(KEYS.public[AGENTS[0]], identity.enrolment("run", message.enrol), message.signature)
+    if wrong := wrong_with(message.enrol, mechanism, len(AGENTS)):
         assert 0 < len(wrong) < 1000, f"a refusal of {len(wrong)} characters"
         return False
     if message.enrol.agent != "treasury":
-        enrol(settings, [message.enrol])
+        enrol(mechanism, [message.enrol])
     return True
 
 
@@ -305,7 +325,7 @@ def make_report(rng: random.Random) -> tuple[Report, str, bool]:
         fields[name] = make_update(rng, report.update) if name == "update" else some(rng)
     report = dataclasses.replace(report, **fields)
     how = rng.random()
-    return (signed(report) if how < 0.7 else dataclasses.replace(report, signature=some(rng))), phase, keyed
+    return (signed(report, CENTERS.get(phase, keyed)) if how < 0.7 else dataclasses.replace(report, signature=some(rng))), phase, keyed
 
 
 def make_update(rng: random.Random, honest: Mapping[str, Any] | None) -> Any:
@@ -440,8 +460,20 @@ def make_yaml(rng: random.Random) -> bytes:
     return scrambled(rng, text)
 
 
-def make_keys(rng: random.Random) -> bytes:
-    return written(rng, mutated(rng, {name: name * 4 for name in AGENTS}, odd))
+def make_keys(rng: random.Random) -> str:
+    """A public key's line, a checkpoint or a cosignature, changed somewhere."""
+    note = Note(Head("log", 3, bytes(32)).text).signed(PRIVATE[0]).cosigned(PRIVATE[1], 7)
+    text = rng.choice((KEYS.public[AGENTS[0]].vkey, str(note), str(note.signatures[-1])))
+    return scrambled(rng, text.encode()).decode("utf-8", "replace")
+
+
+def take_keys(text: str) -> bool:
+    for read in (PublicKey.parse, Note.parse, receipts.read):
+        with contextlib.suppress(ProvenanceError):
+            read(text)
+    with contextlib.suppress(ValueError):
+        SignatureLine.parse(text)
+    return True
 
 
 def run_on_disk() -> tuple[list[Any], dict[str, Any]]:
@@ -508,7 +540,7 @@ CAMPAIGNS = {
     "flower": Campaign("settings", make_flower, lambda config: flower.read(config), SettingError, 0.1),
     "games": Campaign("settings", make_game, take_game, FedIncentiveError, 0.1),
     "yaml": Campaign("settings", make_yaml, through_file(load), FedIncentiveError, 0.05),
-    "keys": Campaign("settings", make_keys, through_file(identity.read_keys), SettingError, 0.05),
+    "keys": Campaign("settings", make_keys, take_keys, SettingError, 0.05),
     "entries": Campaign("settings", make_entry, Entry.from_json, LedgerError, 0.1),
     "exports": Campaign("settings", make_export, through_file(take_export), (), 0.04),
     "manifests": Campaign(
