@@ -57,7 +57,8 @@ def test_killed_damaged_or_played_twice_a_run_ends_the_same_or_is_refused(tmp_pa
     few = ["--kills", "8", "--damages", "20", "--pairs", "2", "--rounds", "10"]
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else str(tmp_path)  # a process that dies needs no real disk
     played = [sys.executable, str(CAMPAIGN), *few]
-    done = subprocess.run(played, env={**os.environ, "TMPDIR": memory}, capture_output=True, text=True, check=False)
+    places = {**os.environ, "TMPDIR": memory}
+    done = subprocess.run(played, env=places, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"kills": 8' in done.stdout and '"second refused by name": 2' in done.stdout
 
