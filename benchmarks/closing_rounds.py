@@ -21,13 +21,14 @@ from fedincentive import engine, ledger
 from fedincentive.game import repaired_example
 from fedincentive.settings import Settings
 
+PLACES = (10, 1_000, 4_000, 10_000, 30_000, 99_900)
 AROUND = 50  # rounds on either side
 
 
-def measure(folder: Path, rounds: int, places: list[int]) -> dict[int, tuple[float, float, int]]:
-    """Median seconds, of the processor too, and bytes of state.json and manifest.json at each place."""
+def measure(folder: Path, rounds: int) -> None:
     settings = Settings.read({"mechanism": "2p-upbred", "beta": "0.5", "gamma": 20.0, "rounds": rounds})
-    found, passed, worked = {}, [], []
+    passed, worked, first = [], [], 0.0
+    places = [place + AROUND for place in PLACES]
     with ledger.open(folder / "ledger.db") as book:
         center, agents = engine.table(repaired_example(), settings, ledger=book, state=folder / "state")
         with center, tqdm(total=rounds, disable=None, leave=False) as bar:
@@ -39,25 +40,20 @@ def measure(folder: Path, rounds: int, places: list[int]) -> dict[int, tuple[flo
                 passed.append(time.perf_counter() - began)
                 worked.append(time.process_time() - at_work)
                 bar.update()
-                place = center.run.trained - AROUND
-                if place in places and place not in found:
+                if places and center.run.trained == places[0]:
+                    taken, spent = (1000 * statistics.median(times[-2 * AROUND :]) for times in (passed, worked))
+                    first = first or spent
                     size = sum((folder / "state" / name).stat().st_size for name in ("state.json", "manifest.json"))
-                    medians = [statistics.median(times[-2 * AROUND :]) for times in (passed, worked)]
-                    found[place] = (medians[0], medians[1], size)
-    return found
+                    ratio = f"{spent / first:4.2f} x round {PLACES[0]}"
+                    at = f"round {places.pop(0) - AROUND:>7,}"
+                    print(f"{at}: {taken:6.2f} ms, {spent:5.2f} ms of the processor ({ratio}), {size:,} bytes", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10_000 + AROUND)
-    rounds = parser.parse_args().rounds
-    places = [place for place in (10, 1_000, 4_000, 10_000, 100_000) if place + AROUND <= rounds]
+    parser.add_argument("--rounds", type=int, default=10_100)
     with tempfile.TemporaryDirectory(prefix="fedincentive-rounds-") as folder:
-        found = measure(Path(folder), rounds, places)
-    first = next(iter(found.values()))[1]
-    for place, (passed, worked, size) in found.items():
-        times = f"{1000 * passed:6.2f} ms, {1000 * worked:5.2f} ms of the processor"
-        print(f"round {place:>7,}: {times} ({worked / first:4.2f} x round 10), {size:,} bytes")
+        measure(Path(folder), parser.parse_args().rounds)
 
 
 if __name__ == "__main__":

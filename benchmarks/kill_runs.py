@@ -124,7 +124,7 @@ def kill(plays: list[Play], kills: int, dice: random.Random, show: Callable[[], 
         for hit in range(KILLS_PER_RUN + 1):
             child = play.start(folder)
             if hit < KILLS_PER_RUN and found["kills"] < kills:
-                time.sleep(dice.uniform(0.0, play.seconds / 4))
+                time.sleep(dice.uniform(0.0, 0.8 * play.seconds))
                 os.kill(child, signal.SIGKILL)
             code = wait(child)
             if code != -signal.SIGKILL:
@@ -198,10 +198,10 @@ def pair(plays: list[Play], pairs: int, dice: random.Random, show: Callable[[], 
     while found["pairs"] < pairs:
         play = dice.choice(plays)
         folder = Path(tempfile.mkdtemp(prefix="pair-", dir=play.home))
-        first = play.start(folder)
-        time.sleep(dice.uniform(play.seconds / 20, play.seconds / 4))
+        first, saved = play.start(folder), play.state(folder) / "state.json"
+        time.sleep(dice.uniform(0.0, play.seconds))
         os.kill(first, signal.SIGSTOP)  # or it may end before the second has looked
-        if (play.state(folder) / "state.json").exists():
+        if saved.exists() and '"phase": "done"' not in saved.read_text():
             code = wait(play.start(folder))
             said = (folder / "err").read_text()
             named = code == 1 and f"is being played by process {first} on " in said
