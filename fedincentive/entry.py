@@ -66,7 +66,7 @@ class Entry:
             body = json.loads(text)
             version = body.pop("version")
             entry = cls(**{**body, "claims": tuple(body["claims"])})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise LedgerError(f"This is not a ledger entry: {error}") from error
         if version != VERSION or entry.body != text:
             raise LedgerError(f"This is not a ledger entry in canonical form, version {VERSION}: {text[:80]!r}...")
