@@ -104,7 +104,7 @@ class Ledger(ABC):
         if self._row_at(seq) != row or not same_postings(self.posted(seq), entry):
             raise LedgerDamaged(
                 f"{self.address} did not keep run {entry.run!r}, round {entry.round}, {entry.kind} as it was given: "
-                "the database was tampered with. Nothing was written; `fedincentive ledger verify` names what was changed."
+                "the database was tampered with. Nothing was written; `fedincentive ledger verify` says what changed."
             )
         return Receipt(seq, row.hash, created=True, ledger=self._identity())
 
