@@ -51,8 +51,8 @@ def show(target: str, run: str | None, as_json: bool) -> None:
     """Every entry, oldest first."""
     with books.read(target) as book:
         if as_json:
-            for row in book.rows(run):
-                click.echo(f'{{"body":{row.body},"hash":"{row.hash}","seq":{row.seq}}}')
+            for record in book.chained(run):
+                click.echo(f'{{"body":{record.entry.body},"hash":"{record.hash}","seq":{record.seq}}}')
             return
         rows = []
         for record in book.chained(run):

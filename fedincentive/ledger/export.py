@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +67,7 @@ def to_jsonl(book: Ledger) -> Iterator[str]:
 
 def to_beancount(book: Ledger) -> Iterator[str]:
     """A plain-text double-entry journal with every balance asserted at its end."""
-    accounts = sorted({account for row in book.rows() for account in json.loads(row.body)["postings"]})
+    accounts = sorted({account for record in book.chained() for account in record.entry.postings})
     names = _beancount_names(accounts)
     yield f'option "title" "fedincentive ledger"\noption "operating_currency" "{CURRENCY}"\n\n'
     for account in accounts:

@@ -104,7 +104,7 @@ class Ledger(ABC):
         if self._row_at(seq) != row or not same_postings(self.posted(seq), entry):
             raise LedgerDamaged(
                 f"{self.address} did not keep run {entry.run!r}, round {entry.round}, {entry.kind} as it was given: "
-                "the database was tampered with. Nothing was written; `fedincentive ledger verify` names what was changed."
+                "the database was tampered with. Nothing was written; `fedincentive ledger verify` says what changed."
             )
         return Receipt(seq, row.hash, created=True, ledger=self._identity())
 
@@ -245,15 +245,20 @@ def existing(entry: Entry, row: Row) -> Receipt:
     """The receipt for an entry whose key is taken: the old one if the bytes agree, else a conflict."""
     if row.body == entry.body:
         return Receipt(row.seq, row.hash, created=False)
-    try:
-        field, old, new = difference("", json.loads(row.body), json.loads(entry.body))
-    except (ValueError, TypeError) as error:
-        raise LedgerDamaged(f"Entry {row.seq} is no entry any more ({error}): it was tampered with.") from error
+    field, old, new = difference("", stored_body(row), json.loads(entry.body))
     raise LedgerConflict(
         f"Run {entry.run!r}, round {entry.round}, {entry.kind} is entry {row.seq} already, with another {field}: "
         f"{old} there, {new} here. Nothing was written; a change needs a correction.",
         field,
     )
+
+
+def stored_body(row: Row) -> dict[str, Any]:
+    """The body of a stored entry that something depends on."""
+    try:
+        return dict(json.loads(row.body))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LedgerDamaged(f"Entry {row.seq} is no entry any more ({error}): it was tampered with.") from error
 
 
 def power_of_ten(minor: object) -> int:
@@ -281,5 +286,5 @@ def corrected(entry: Entry, target: Row | None, earlier: list[Row]) -> None:
     if target.hash != digest:
         raise LedgerError(f"The correction points at entry {seq} with hash {digest}, but its hash is {target.hash}.")
     for row in earlier:
-        if entry.rule == json.loads(row.body)["rule"] == REVERSAL:
+        if entry.rule == stored_body(row).get("rule") == REVERSAL:
             raise LedgerError(f"Entry {seq} was reversed already, by entry {row.seq}.")

@@ -63,6 +63,22 @@ def test_a_foreign_or_newer_file_is_refused_and_left_alone(tmp_path, make, words
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [(2, "install a newer fedincentive, or export it there"), (0, "with the release that wrote it and `fedincentive")],
+)
+def test_a_ledger_of_another_format_says_what_to_do(tmp_path, version, words):
+    ledger.open(tmp_path / "a.db").close()
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        db.execute("DROP TRIGGER ledger_no_update")
+        db.execute("PRAGMA ignore_check_constraints = on")
+        db.execute(f"UPDATE ledger SET version = {version}")
+        db.execute(f"PRAGMA user_version = {version}")
+    for opener in (ledger.open, ledger.read):
+        with pytest.raises(LedgerError, match=words):
+            opener(tmp_path / "a.db")
+
+
 def test_an_empty_file_becomes_a_ledger(tmp_path):
     """mktemp makes such files, and a crash in the first moments leaves one."""
     (tmp_path / "a.db").touch()

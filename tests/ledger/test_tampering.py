@@ -156,6 +156,44 @@ def test_postgresql_s_own_ways_are_found(in_postgres, made, what):
     check(in_postgres, made, name)
 
 
+def removed(wal: Path) -> None:
+    wal.unlink()
+
+
+def cut(wal: Path) -> None:
+    wal.write_bytes(wal.read_bytes()[: wal.stat().st_size // 2])
+
+
+def flipped(wal: Path) -> None:
+    data = wal.read_bytes()
+    wal.write_bytes(data[:5000] + bytes(b ^ 0xFF for b in data[5000:5100]) + data[5100:])
+
+
+def nonsense(wal: Path) -> None:
+    wal.write_bytes(b"nonsense" * 1000)
+
+
+@pytest.mark.parametrize("tamper", [removed, cut, flipped, nonsense])
+def test_a_changed_log_is_found(tmp_path, made, tamper):
+    """Of a ledger in use, most of which is in its write-ahead log only."""
+    path = tmp_path / "copy.db"
+    with ledger.open(tmp_path / "a.db") as book:
+        for record in made[1]:
+            book.append(record.entry)
+        for end in ("", "-wal"):
+            shutil.copy(f"{book.address}{end}", f"{path}{end}")
+    with ledger.read(path) as book:
+        assert book.head() == made[2]
+    tamper(Path(f"{path}-wal"))
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    try:
+        names = found(str(path), made[2])
+    except LedgerError as error:
+        assert "the file is empty" in str(error)
+    else:
+        assert "checkpoint" in names
+
+
 def test_there_are_a_hundred_in_each_store():
     assert len(ROWS) + len(SQLITE) + len(FILES) >= 100
     assert len(ROWS) + len(POSTGRES) >= 100
