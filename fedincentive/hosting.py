@@ -172,9 +172,8 @@ class Session:
             self.key(agent)
         if network and self.keys is None:
             self.log.warning(
-                "Run %s keeps a ledger but has no keys: whoever reaches this server can speak for any agent, and so move "
-                "its money. Give each agent a key of its own, and all of them to the server by incentive.keys (see "
-                "docs/settings.md).",
+                "Run %s keeps a ledger but has no keys: whoever reaches this server can speak for any agent, and so "
+                "move its money. Give each agent a key of its own and the server incentive.keys (docs/settings.md).",
                 self.settings.run,
             )
         if not self.resumes:
