@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -65,6 +66,15 @@ def test_every_refusal_names_the_key_and_the_value(values: object, message: str)
 
 def test_nearest_lists_all_when_nothing_is_near() -> None:
     assert nearest("qqqq", ["b", "a"]) == " Known: a, b."
+
+
+def test_the_nearest_of_many_is_found_in_no_time() -> None:
+    """A stranger may send any name to a server of many agents."""
+    agents = [f"agent-{i:05d}" * 10 for i in range(10_000)]
+    for word in ("agent-77777" * 10 + "x", "agent-" * 10**5):
+        start = time.process_time()
+        assert len(nearest(word, agents)) < 30_000
+        assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize("value", ["1e400", "-1e400", "1e-400", 10**400, "1e18", "1e-18"])

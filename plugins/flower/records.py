@@ -118,8 +118,8 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
     record = incentive(content, agent)
     if record.get("agent") != agent:
         raise ReportRefused(
-            f"The node of agent {agent!r} sends a report in the name of {short(record.get('agent'))}: it may only speak for "
-            "itself."
+            f"The node of agent {agent!r} sends a report in the name of {short(record.get('agent'))}: it may only "
+            "speak for itself."
         )
     if record.get("away") is True:
         return None

@@ -360,7 +360,7 @@ def npy(header: str) -> Array:
         with_arrays(w=npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }")),
         with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (900000000,), }")),
         with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }")),
-        with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (10**30, 1), }".replace("10**30", "9" * 30))),
+        with_arrays(w=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 1), }")),
         with_arrays(w=npy("(" * 100)),
         lambda content: content["incentive"].__setitem__("run", "r" * 10**6),
         lambda content: content["incentive"].__setitem__("signature", "s" * 10**6),

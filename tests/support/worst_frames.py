@@ -22,7 +22,7 @@ def resized(frame: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def crowded(item: bytes, marks: int) -> bytes:
-    """A broadcast whose settings hold as many of an item as may come; `marks` counts its commas, colons and brackets."""
+    """A broadcast whose settings hold as many of an item as may come; `marks` are its commas, colons and brackets."""
     many = b",".join([item] * ((network_json.MOST_ITEMS - 40) // marks))
     frame = wire.encode(Broadcast("run", 0, 0, "train", None, {}, {"x": "here"}))
     return resized(frame, b'"here"', b"[" + many + b"]")

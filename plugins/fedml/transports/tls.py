@@ -67,8 +67,8 @@ def _try_out(host: FedmlSettings, address: str) -> None:
             context.load_cert_chain(str(host.tls_certificate), host.tls_key, password=lambda: "")
         except (ssl.SSLError, ValueError) as error:
             raise SettingError(
-                f"incentive.tls_certificate, incentive.tls_key: {host.tls_certificate} and {host.tls_key} are not a PEM "
-                f"certificate and its key without a password ({getattr(error, 'reason', error)})."
+                f"incentive.tls_certificate, incentive.tls_key: {host.tls_certificate} and {host.tls_key} are not a "
+                f"PEM certificate and its key without a password ({getattr(error, 'reason', error)})."
             ) from None
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     name = address.rsplit(":", 1)[0].strip("[]")
