@@ -144,9 +144,10 @@ class Session:
     def keys(self) -> KeyRing | None:
         return read_keys(self.settings.keys) if self.settings.keys else None
 
-    def notary(self, agent: str) -> Notary | None:
-        """What signs for the agent and checks its center; None in a run without keys."""
-        return None if self.keys is None else Notary.of(self.keys, agent, self.directory / RECEIPTS)
+    def notary(self, agent: str, *, beside: bool = False) -> Notary | None:
+        """What signs for the agent and checks its center; None in a run without keys. An agent that is played beside
+        its center is saved with it, and needs no memory of its own."""
+        return None if self.keys is None else Notary.of(self.keys, agent, self.directory / RECEIPTS, durable=not beside)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -4,7 +4,7 @@
 
 Runs `fedavg-strategic` (nobody is paid), `upbred` (nobody is paid, contributions move while training) and `2p-upbred`
 (those who give less pay those who give more), each in its own ledger; then checks the ledgers, draws a picture and
-writes a report. Nothing is downloaded.
+writes a report. Everyone has a key: terms, reports and broadcasts are signed. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from typing import TextIO
 
 import yaml
 from tqdm import tqdm
+
+from fedincentive.identity import CENTER
+from fedincentive.provenance.keys import make
 
 AGENTS, ROUNDS, PHASE_ONE = 10, 25, 60
 PROGRAM = Path(sys.executable).parent / "fedincentive"
@@ -59,9 +62,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="where all that it makes goes")
     out = parser.parse_args().out.resolve()
-    for old in ("runs", "configs"):
+    for old in ("runs", "configs", "keys"):
         shutil.rmtree(out / old, ignore_errors=True)
     (out / "configs").mkdir(parents=True)
+    for name in (CENTER, *INCENTIVE["cost"]):
+        make(name, out / "keys")
     begun = time.monotonic()
     print(
         f"{AGENTS} agents share scikit-learn's digits; FedML is starting (its own log: {out / 'fedml.log'}) ...",
@@ -73,6 +78,8 @@ def main() -> None:
     verify(results)
     print(f"\nPicture: {draw(results, out / 'demo.png')}")
     print(f"Report:  {report(results, out / 'report.html')}")
+    proofs = len(list((out / "runs").glob("*/receipts/*/receipt-*.json")))
+    print(f"Proofs:  {proofs} receipts of the agents in {out / 'runs'}/*/receipts (fedincentive receipt verify)")
     print(f"Done in {time.monotonic() - begun:.0f} s.")
 
 
@@ -120,7 +127,7 @@ def configuration(mechanism: str, out: Path) -> dict:
     values = yaml.safe_load((Path(__file__).parent / "single_process.yaml").read_text())
     values["train_args"] |= {"federated_optimizer": mechanism, "comm_round": ROUNDS, "learning_rate": 0.3}
     values["validation_args"]["frequency_of_the_test"] = 5
-    values["incentive_args"]["incentive"] = {**INCENTIVE, "output": str(out / "runs")}
+    values["incentive_args"]["incentive"] = {**INCENTIVE, "output": str(out / "runs"), "keys": str(out / "keys")}
     return values
 
 
@@ -135,6 +142,8 @@ class watch:
         runner.watchers.append(self.see)
 
     def see(self, result: object) -> None:
+        if result.phase in ("accept", "confirm"):
+            return
         share = result.metrics.get("contribution_share", 0.0)
         self.share.append(share)
         if result.phase == "contribute":
@@ -175,7 +184,7 @@ def table(results: list[Result]) -> None:
 
 
 def verify(results: list[Result]) -> None:
-    print("\nThe ledgers, checked from outside (every amount derived again from its inputs):")
+    print("\nThe ledgers, checked from outside (every amount derived again, every signature checked):")
     for result in results:
         done = subprocess.run(
             [PROGRAM, "ledger", "verify", result.ledger, "--recompute"], capture_output=True, text=True

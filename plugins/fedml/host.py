@@ -123,14 +123,14 @@ class Host:
         given.model = self.model if getattr(given, "model", None) is None else given.model
         return given
 
-    def agent(self, index: int) -> Agent:
-        """The agent of FedML's client `index`."""
+    def agent(self, index: int, *, beside: bool = False) -> Agent:
+        """The agent of FedML's client `index`; `beside` its center, in one process."""
         name = self.agents[index]
         site = self._site(index, name)
         s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
         own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
         strategy = self.host.strategy_of(name) if own is None else own
-        return Agent(name, site, strategy, s0=s0, notary=self.session.notary(name))
+        return Agent(name, site, strategy, s0=s0, notary=self.session.notary(name, beside=beside))
 
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:

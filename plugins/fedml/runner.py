@@ -50,7 +50,7 @@ class Runner:
     def _single_process(self) -> None:
         host = self.host
         host.session.preflight(host.agents, network=False)
-        agents = [host.agent(i) for i in range(host.n)]
+        agents = [host.agent(i, beside=True) for i in range(host.n)]
         center = host.center([agent.enrol() for agent in agents])
         engine.run(center, agents, progress=lambda result: self._progress(center, result))
         self._end(center)
