@@ -46,7 +46,9 @@ def measure(folder: Path, rounds: int) -> None:
                     size = sum((folder / "state" / name).stat().st_size for name in ("state.json", "manifest.json"))
                     ratio = f"{spent / first:4.2f} x round {PLACES[0]}"
                     at = f"round {places.pop(0) - AROUND:>7,}"
-                    print(f"{at}: {taken:6.2f} ms, {spent:5.2f} ms of the processor ({ratio}), {size:,} bytes", flush=True)
+                    print(
+                        f"{at}: {taken:6.2f} ms, {spent:5.2f} ms of the processor ({ratio}), {size:,} bytes", flush=True
+                    )
 
 
 def main() -> None:
