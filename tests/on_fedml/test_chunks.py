@@ -147,8 +147,11 @@ def test_parts_that_trickle_hold_no_place_from_others(now: list[float]) -> None:
     assert waited <= 2 * chunks.SILENCE + 29
 
 
-def test_where_all_are_slow_all_get_through(now: list[float]) -> None:
+def test_where_all_are_slow_all_get_through(
+    small_parts: None, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three honest clients at half the least rate, for two places: each begins again until it is through."""
+    monkeypatch.setattr(chunks, "RATE", 125)  # eight seconds for a part, as of 8 MB
     assembly, seconds = Assembly(), chunks.PART / (chunks.RATE / 2)
     frames = {sender: list(divide(frame(12 * chunks.PART, seed))) for seed, sender in enumerate("abc")}
     sent, done = dict.fromkeys(frames, 0), set()

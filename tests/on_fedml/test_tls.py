@@ -54,14 +54,14 @@ def test_both_ways_and_in_parts(authority: Authority, link: Any, mutual: bool) -
 def test_a_plaintext_client_is_refused(authority: Authority, link: Any) -> None:
     server, plain = link(0, **authority.issue("rank-0")), link(1)
     with pytest.raises(ConnectionError):
-        plain.send(0, b"in the clear", 2.0)
+        plain.send(0, b"in the clear", 1.0)
     assert server.receive(0.1) is None
 
 
 def test_a_plaintext_server_is_refused(authority: Authority, link: Any) -> None:
     server, client = link(0), link(1, **authority.issue("rank-1"))
     with pytest.raises(ConnectionError):
-        client.send(0, b"a secret", 2.0)
+        client.send(0, b"a secret", 1.0)
     assert server.receive(0.1) is None
 
 
@@ -69,7 +69,7 @@ def test_a_client_without_a_certificate_is_refused_where_both_must_have_one(auth
     server = link(0, **authority.issue("rank-0"))
     bare = link(1, **authority.issue("rank-1"), tls_mutual=False)  # it calls without showing its own
     with pytest.raises(ConnectionError):
-        bare.send(0, b"who am I", 2.0)
+        bare.send(0, b"who am I", 1.0)
     assert server.receive(0.1) is None
 
 
@@ -78,10 +78,10 @@ def test_another_authority_is_refused(authority: Authority, link: Any, tmp_path:
     server = link(0, **authority.issue("rank-0"), tls_mutual=mutual)
     stranger = link(1, **Authority(tmp_path / "other").issue("rank-1"), tls_mutual=mutual)
     with pytest.raises(ConnectionError):
-        stranger.send(0, b"trust me", 2.0)
+        stranger.send(0, b"trust me", 1.0)
     assert server.receive(0.1) is None
     with pytest.raises(ConnectionError):
-        server.send(1, b"the model", 2.0)
+        server.send(1, b"the model", 1.0)
     assert stranger.receive(0.1) is None
 
 
