@@ -170,9 +170,9 @@ class Settings:
         checks.flag, False, help="Continue a run that exists; without it an existing run is an error."
     )
     seed: int = setting(checks.integer(0), 0, help="All randomness comes from (seed, agent, step).")
-    state: str | None = setting(checks.optional(checks.text), None, help="Directory that keeps the run's state.")
+    state: str | None = setting(checks.optional(checks.path), None, help="Directory that keeps the run's state.")
     ledger: str | None = setting(
-        checks.optional(checks.text), None, help="SQLite path or postgresql:// address of the payment ledger."
+        checks.optional(checks.path), None, help="SQLite path or postgresql:// address of the payment ledger."
     )
     spill: str = setting(
         checks.one_of("auto", "always", "never"),
@@ -181,7 +181,7 @@ class Settings:
         "always, or never. For rules that read updates piece by piece.",
     )
     keys: str | None = setting(
-        checks.optional(checks.text), None, help="JSON file from agent to secret; with it every report must be signed."
+        checks.optional(checks.path), None, help="JSON file from agent to secret; with it every report must be signed."
     )
     scale: int = setting(checks.integer(1), 10**6, help="Fixed-point steps per data point.")
     minor: int = setting(checks.integer(1), 10**6, help="Minor units per unit of money.")

@@ -246,7 +246,10 @@ def _schema() -> str:
 
 
 def _without_password(address: str) -> str:
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise LedgerError(f"The ledger's postgresql:// address cannot be read: {error}.") from None
     if parts.password is None:
         return address
     return address.replace(f":{parts.password}@", "@", 1)
