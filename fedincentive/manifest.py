@@ -98,7 +98,16 @@ class SavedRun:
     def read(cls, path: Path) -> SavedRun:
         try:
             return cls._of(json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ArithmeticError, FedIncentiveError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            ArithmeticError,
+            FedIncentiveError,
+        ) as error:
             raise RunError(
                 f"{path} is not the manifest of a run ({type(error).__name__}: {error}). Restore it, or move it away "
                 "to report on the ledger alone."

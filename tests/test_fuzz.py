@@ -40,7 +40,13 @@ def laughs() -> list[Any]:
 
 
 # By name: the test runner itself cannot write some of them out
-SHOWN = {"unwritable": UNWRITABLE, "negative": -UNWRITABLE, "laughs": laughs(), "list": [UNWRITABLE], "long": "x" * 10**6}
+SHOWN = {
+    "unwritable": UNWRITABLE,
+    "negative": -UNWRITABLE,
+    "laughs": laughs(),
+    "list": [UNWRITABLE],
+    "long": "x" * 10**6,
+}
 TYPES: dict[str, Any] = {
     "too large": 10**400, "unwritable": UNWRITABLE, "list": [], "mapping": {"a": [1]}, "laughs": laughs(), "bytes": b"x",
     "lists": {"w": [1.0]}, "numbered": {1: np.zeros(2)}, "array": np.zeros(3),
@@ -58,7 +64,11 @@ def test_a_short_campaign_finds_nothing() -> None:
 
 def test_a_failure_is_printed_with_the_command_that_repeats_it(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
-    text = SCRIPT.read_text().replace("SettingError, 0.1),", "(), 0.1),", 1).replace("Path(__file__)", f"Path({str(SCRIPT)!r})")
+    text = (
+        SCRIPT.read_text()
+        .replace("SettingError, 0.1),", "(), 0.1),", 1)
+        .replace("Path(__file__)", f"Path({str(SCRIPT)!r})")
+    )
     broken.write_text(text)
     arguments = [sys.executable, broken, "--settings", "300", "--only", "fedml"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
@@ -84,7 +94,9 @@ def test_any_value_is_shown_at_once_and_in_short(which: str) -> None:
     assert time.process_time() - start < 1.0
 
 
-@pytest.mark.parametrize("name", ["rounds", "round_limit", "scale", "minor", "seed", "sampled", "epochs", "batch", "repeats"])
+@pytest.mark.parametrize(
+    "name", ["rounds", "round_limit", "scale", "minor", "seed", "sampled", "epochs", "batch", "repeats"]
+)
 def test_whole_numbers_have_64_bits(name: str) -> None:
     with pytest.raises(SettingError, match=rf"incentive\.{name} must be .* a number of about 401 digits"):
         Settings.read({name: 10**400})
@@ -129,7 +141,9 @@ def opened(phase: str, **settings: Any) -> Center:
     return Center(values, mechanisms.get(values.mechanism, values), agents, {"w": np.zeros(2)}, keys=KEYS)
 
 
-@pytest.mark.parametrize("name", ["run", "round", "phase", "agent", "s", "delivered", "valuation", "update", "signature"])
+@pytest.mark.parametrize(
+    "name", ["run", "round", "phase", "agent", "s", "delivered", "valuation", "update", "signature"]
+)
 @pytest.mark.parametrize("which", TYPES)
 def test_a_report_of_wrong_types_is_refused_before_it_is_used(name: str, which: str) -> None:
     value = TYPES[which]

@@ -50,7 +50,10 @@ class Checkpoint:
         """
         found = [cls.parse(match) for match in re.findall(r"\b\d{1,18}:[0-9a-f]{64}\b", text)]
         for inside in re.findall(r"\{([^{}]*)\}", text):
-            count, digest = re.search(r'"count":\s*(\d{1,18})\b', inside), re.search(r'"hash":\s*"([0-9a-f]{64})"', inside)
+            count, digest = (
+                re.search(r'"count":\s*(\d{1,18})\b', inside),
+                re.search(r'"hash":\s*"([0-9a-f]{64})"', inside),
+            )
             if count and digest:
                 found.append(cls(int(count[1]), digest[1]))
         return found

@@ -5,7 +5,6 @@ A command that is added is swept too; `USUAL` says what its arguments should be 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -260,7 +259,13 @@ def test_names_of_any_language_on_a_screen_that_knows_ascii(place: Path) -> None
         'incentive: {beta: "0.5", rounds: 2, round_limit: 5, run: "\u00fc"}\n',
         encoding="utf-8",
     )
-    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ascii_only = {
+        **os.environ,
+        "LC_ALL": "C",
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
     for words in (
         ("play", "names.yaml", "--ledger", "names.sqlite"),
         ("quote", "names.yaml"),
