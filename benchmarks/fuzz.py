@@ -70,8 +70,41 @@ class Hang(BaseException):
 
 # Odd values
 
-INTEGERS = (0, 1, -1, 2, 3, 7, 255, -(2**31), 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**18, 10**19, 10**400, -(10**400))
-FLOATS = (0.0, -0.0, 0.1, 0.5, 1.0, -1.0, 5e-324, 1e-308, 1e15, 1e18, 1e300, -1e308, float("inf"), -float("inf"), float("nan"))
+INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    255,
+    -(2**31),
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    -(2**63) - 1,
+    10**18,
+    10**19,
+    10**400,
+    -(10**400),
+)
+FLOATS = (
+    0.0,
+    -0.0,
+    0.1,
+    0.5,
+    1.0,
+    -1.0,
+    5e-324,
+    1e-308,
+    1e15,
+    1e18,
+    1e300,
+    -1e308,
+    float("inf"),
+    -float("inf"),
+    float("nan"),
+)
 TEXTS = (
     "", " ", "a", "agent-1", "agent-2", "treasury", "\0", "a\0b", "\n", "\ud800", "\u00e9", "e\u0301", "\u202e", "\U0001d7d9",
     "1", "-1", "0.5", "1e400", "1e-400", "1e99999999", "1_0", "1/3", "1/0", "nan", "inf", "0x10", "9" * 5000, "x" * 300,
@@ -121,7 +154,9 @@ def some(rng: random.Random) -> Any:
 def array(rng: random.Random) -> Any:
     """An array of any type, shape and layout."""
     shape = tuple(rng.choice((0, 1, 2, 3, 5)) for _ in range(rng.randrange(4)))
-    kind = rng.choice(("f2", "f4", "f8", "f8", "f8", "i8", "u1", "?", "O", "M8[s]", "m8[s]", "S3", "U2", "c16", "g", "V4", ">f8"))
+    kind = rng.choice(
+        ("f2", "f4", "f8", "f8", "f8", "i8", "u1", "?", "O", "M8[s]", "m8[s]", "S3", "U2", "c16", "g", "V4", ">f8")
+    )
     made = np.zeros(shape, kind)
     if made.dtype.kind == "f" and made.size and rng.random() < 0.5:
         made.flat[rng.randrange(made.size)] = rng.choice(FLOATS)
@@ -164,7 +199,21 @@ def _places(tree: Any, depth: int = 8) -> Iterable[tuple[Any, Any]]:
         yield from _places(tree[key], depth - 1)
 
 
-WEDGES = (b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"1e400", b"NaN", b"-Infinity", b"\xff\xfe", b"\0", b'"', b"\\ud800", b"null", b",", b"\n")
+WEDGES = (
+    b"[" * 3000,
+    b'{"a":' * 3000,
+    b"9" * 5000,
+    b"1e400",
+    b"NaN",
+    b"-Infinity",
+    b"\xff\xfe",
+    b"\0",
+    b'"',
+    b"\\ud800",
+    b"null",
+    b",",
+    b"\n",
+)
 
 
 def scrambled(rng: random.Random, data: bytes) -> bytes:
@@ -321,7 +370,9 @@ def make_report(rng: random.Random) -> tuple[Report, str, bool]:
     report = answer(CENTERS.get(phase, keyed), rng.choice(AGENTS))
     fields: dict[str, Any] = {}
     for _ in range(rng.randint(1, 3)):
-        name = rng.choice(("run", "round", "phase", "agent", "s", "delivered", "update", "update", "update", "valuation"))
+        name = rng.choice(
+            ("run", "round", "phase", "agent", "s", "delivered", "update", "update", "update", "valuation")
+        )
         fields[name] = make_update(rng, report.update) if name == "update" else some(rng)
     report = dataclasses.replace(report, **fields)
     how = rng.random()
@@ -384,7 +435,12 @@ def take_settings(values: dict[Any, Any]) -> bool:
 
 
 def make_fedml(rng: random.Random) -> SimpleNamespace:
-    usual: dict[str, Any] = {"federated_optimizer": "upbred", "comm_round": 3, "client_num_per_round": 2, "client_num_in_total": 3}
+    usual: dict[str, Any] = {
+        "federated_optimizer": "upbred",
+        "comm_round": 3,
+        "client_num_per_round": 2,
+        "client_num_in_total": 3,
+    }
     args = {**usual, "random_seed": 0, "run_id": "0", "yaml_config_file": ""}
     for name in rng.sample(list(args), rng.randrange(3)):
         args[name] = some(rng)
@@ -400,9 +456,14 @@ def take_fedml(args: SimpleNamespace) -> bool:
 
 def make_flower(rng: random.Random) -> dict[str, Any]:
     values = values_of(rng.choice((Settings, flower.FlowerSettings)), rng)
-    config = {f"incentive.{key if isinstance(key, str) else 0}".replace("_", rng.choice("-_")): value for key, value in values.items()}
+    config = {
+        f"incentive.{key if isinstance(key, str) else 0}".replace("_", rng.choice("-_")): value
+        for key, value in values.items()
+    }
     for _ in range(rng.randrange(3)):
-        path = ".".join(rng.choice(("incentive", "options", "cost", "strategy", "contribution", "a", "")) for _ in range(3))
+        path = ".".join(
+            rng.choice(("incentive", "options", "cost", "strategy", "contribution", "a", "")) for _ in range(3)
+        )
         config[rng.choice((path, f"incentive.{path}"))] = some(rng)
     return config
 
@@ -427,7 +488,9 @@ def take_game(case: tuple[Any, Any, Any]) -> bool:
     tree, strategies, lies = case
     game = load(tree).game
     incentive = tree.get("incentive") or {}
-    small = len(game.agents) < 10 and all(type(incentive.get(key, 1)) is not int or incentive.get(key, 1) < 20 for key in ("rounds", "round_limit"))
+    small = len(game.agents) < 10 and all(
+        type(incentive.get(key, 1)) is not int or incentive.get(key, 1) < 20 for key in ("rounds", "round_limit")
+    )
     if small and not set(incentive) & {"ledger", "state", "keys", "spill"}:
         engine.play(tree, strategies=strategies, lies=lies, rounds=2, round_limit=5)
     return True
@@ -524,7 +587,11 @@ def take_export(path: Path) -> None:
 
 def make_checkpoint(rng: random.Random) -> str:
     seen = f"{rng.choice(INTEGERS)}:{rng.choice(('ab' * 32, 'AB' * 32, 'ab'))}"
-    return scrambled(rng, seen.encode()).decode("utf-8", "replace") if rng.random() < 0.7 else rng.choice((seen, "9" * 5000 + ":" + "ab" * 32))
+    return (
+        scrambled(rng, seen.encode()).decode("utf-8", "replace")
+        if rng.random() < 0.7
+        else rng.choice((seen, "9" * 5000 + ":" + "ab" * 32))
+    )
 
 
 def take_checkpoint(text: str) -> bool:
@@ -580,7 +647,9 @@ def one(name: str, campaign: Campaign, seed: int, number: int, found: Findings, 
             failure = f"{type(error).__name__} of {len(str(error))} characters"
     except (Exception, Hang) as error:
         outcome = "failed"
-        frame = next((f for f in reversed(traceback.extract_tb(error.__traceback__)) if "fedincentive" in f.filename), None)
+        frame = next(
+            (f for f in reversed(traceback.extract_tb(error.__traceback__)) if "fedincentive" in f.filename), None
+        )
         place = f"{Path(frame.filename).name}:{frame.lineno}" if frame else "?"
         failure = f"{type(error).__name__} in {place}: {str(error)[:200]}"
         if show:
@@ -619,7 +688,9 @@ def limit_memory() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for part, count in (("frames", 10**6), ("reports", 10**5), ("settings", 10**5)):
-        parser.add_argument(f"--{part}", type=int, default=count, metavar="N", help=f"how many; {count:,} when not given")
+        parser.add_argument(
+            f"--{part}", type=int, default=count, metavar="N", help=f"how many; {count:,} when not given"
+        )
     parser.add_argument("--seconds", type=float, help="stop after this long, each campaign after its share")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=CAMPAIGNS, action="append", help="only this campaign; may be repeated")
@@ -646,7 +717,10 @@ def main() -> int:
             one(name, campaign, options.seed, number, found, show=options.at is not None)
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(found.counts.items()))
         slowest = f"slowest {1000 * found.slowest[0]:.0f} ms (number {found.slowest[1]})"
-        print(f"{name:12s}{sum(found.counts.values()):>10,} inputs: {counts}; {slowest}; {time.monotonic() - start:.0f} s", flush=True)
+        print(
+            f"{name:12s}{sum(found.counts.values()):>10,} inputs: {counts}; {slowest}; {time.monotonic() - start:.0f} s",
+            flush=True,
+        )
         failed += len(found.failures)
     print(f"{failed} kinds of failure; peak memory {peak() / 2**20:.0f} MiB")
     return 1 if failed else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import reprlib
 import sys
@@ -101,6 +102,18 @@ def folder_name(name: str, value: Any) -> str:
         raise SettingError(
             f"{name} is {shown(value)}: it names a folder, so give printable characters without slashes, at most 200 bytes."
         )
+    return str(value)
+
+
+def path(name: str, value: Any) -> str:
+    """Where a file or folder is, or an address: any text that the system takes as a name."""
+    text(name, value)
+    try:
+        named = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        named = False
+    if not named:
+        raise SettingError(f"{name} is {shown(value)}: it has a character that no name of a file can have.")
     return str(value)
 
 

@@ -5,7 +5,6 @@ Each message names the setting or agent, the value it had, and what to do about 
 
 from __future__ import annotations
 
-
 LONGEST = 4000  # characters of a message: what a stranger sent may be part of it
 
 

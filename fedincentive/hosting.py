@@ -50,7 +50,7 @@ class HostSettings:
         help="What agents want to give: gradient, fixed or free-rider; one for all, or a mapping by agent.",
     )
     start: float = setting(checks.real(0.0, 1.0), 0.5, help="The part of its points each agent contributes at first.")
-    output: str = setting(checks.text, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
+    output: str = setting(checks.path, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
     join_timeout: float = setting(
         checks.real(above=0.0), 300.0, help="Seconds the server waits for the agents to enrol before the first round."
     )

@@ -175,7 +175,16 @@ class SavedRun:
         try:
             values = json.loads(path.read_text("utf-8"))
             return cls._of({**values, "checkpoints": _heads(values["checkpoints"], path.parent)})
-        except (OSError, RecursionError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, FedIncentiveError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            ArithmeticError,
+            FedIncentiveError,
+        ) as error:
             raise RunError(
                 f"{path} is not the manifest of a run ({type(error).__name__}: {error}). Restore it, or move it away "
                 "to report on the ledger alone."

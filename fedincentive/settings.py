@@ -185,9 +185,9 @@ class Settings:
         checks.flag, False, help="Continue a run that exists; without it an existing run is an error."
     )
     seed: int = setting(checks.integer(0), 0, help="All randomness comes from (seed, agent, step).")
-    state: str | None = setting(checks.optional(checks.text), None, help="Directory that keeps the run's state.")
+    state: str | None = setting(checks.optional(checks.path), None, help="Directory that keeps the run's state.")
     ledger: str | None = setting(
-        checks.optional(checks.text),
+        checks.optional(checks.path),
         None,
         help="SQLite path or postgresql:// address of the payment ledger.",
         secret=True,
@@ -199,7 +199,7 @@ class Settings:
         "always, or never. For rules that read updates piece by piece.",
     )
     keys: str | None = setting(
-        checks.optional(checks.text),
+        checks.optional(checks.path),
         None,
         help="Folder of keys (`fedincentive keys new`): everybody's public ones, and the private one of whoever plays "
         "here. With it terms, reports and broadcasts are signed.",

@@ -38,7 +38,13 @@ def laughs() -> list[Any]:
 
 
 # By name: the test runner itself cannot write some of them out
-SHOWN = {"unwritable": UNWRITABLE, "negative": -UNWRITABLE, "laughs": laughs(), "list": [UNWRITABLE], "long": "x" * 10**6}
+SHOWN = {
+    "unwritable": UNWRITABLE,
+    "negative": -UNWRITABLE,
+    "laughs": laughs(),
+    "list": [UNWRITABLE],
+    "long": "x" * 10**6,
+}
 TYPES: dict[str, Any] = {
     "too large": 10**400, "unwritable": UNWRITABLE, "list": [], "mapping": {"a": [1]}, "laughs": laughs(), "bytes": b"x",
     "lists": {"w": [1.0]}, "numbered": {1: np.zeros(2)}, "array": np.zeros(3),
@@ -56,7 +62,11 @@ def test_a_short_campaign_finds_nothing() -> None:
 
 def test_a_failure_is_printed_with_the_command_that_repeats_it(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
-    text = SCRIPT.read_text().replace("SettingError, 0.1),", "(), 0.1),", 1).replace("Path(__file__)", f"Path({str(SCRIPT)!r})")
+    text = (
+        SCRIPT.read_text()
+        .replace("SettingError, 0.1),", "(), 0.1),", 1)
+        .replace("Path(__file__)", f"Path({str(SCRIPT)!r})")
+    )
     broken.write_text(text)
     arguments = [sys.executable, broken, "--settings", "300", "--only", "fedml"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
@@ -82,7 +92,9 @@ def test_any_value_is_shown_at_once_and_in_short(which: str) -> None:
     assert time.process_time() - start < 1.0
 
 
-@pytest.mark.parametrize("name", ["rounds", "round_limit", "scale", "minor", "seed", "sampled", "epochs", "batch", "repeats"])
+@pytest.mark.parametrize(
+    "name", ["rounds", "round_limit", "scale", "minor", "seed", "sampled", "epochs", "batch", "repeats"]
+)
 def test_whole_numbers_have_64_bits(name: str) -> None:
     with pytest.raises(SettingError, match=rf"incentive\.{name} must be .* a number of about 401 digits"):
         Settings.read({name: 10**400})

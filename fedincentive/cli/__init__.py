@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
+import os
+import sys
 
 import click
 
@@ -44,11 +47,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def resolve_command(self, ctx: click.Context, args: list[str]):  # type: ignore[no-untyped-def]
+        for word in args:
+            if not _can_be_named(word):
+                ctx.fail(f"{word!r} has a character that no name of a file or an agent can have.")
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No command {args[0]!r}.{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context):  # type: ignore[no-untyped-def]
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a name that this screen cannot show
         try:
             return super().invoke(ctx)
         except FedIncentiveError as error:
@@ -58,6 +66,13 @@ class LazyGroup(click.Group):
                 raise  # whoever read has enough; click ends quietly
             what = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(f"{what}{error.strerror or error}.") from error
+
+
+def _can_be_named(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
 
 
 @click.group(cls=LazyGroup)

@@ -67,7 +67,13 @@ def play(
     history: list[RoundResult] = []
     with _Progress(settings.rounds, keep=history if plot is not None else None) as progress:
         outcome = engine.play(
-            file.game, strategies=strategy, lies=lies, ledger=target, state=state, progress=progress, **values
+            file.game,
+            strategies=strategy,
+            lies=lies,
+            ledger=target or settings.ledger,
+            state=state or settings.state,
+            progress=progress,
+            **{key: value for key, value in values.items() if key not in ("ledger", "state")},
         )
     rows = _rows(file.game, outcome, settings.minor)
     drawn = [] if plot is None else plots.save(plot, history, outcome, settings.minor)

@@ -385,7 +385,9 @@ class _Strict(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{shown(key)} is written twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{shown(key)} is written twice", key_node.start_mark
+                )
             if isinstance(key, Hashable):
                 seen.add(key)
         return super().construct_mapping(node, deep)

@@ -53,7 +53,7 @@ class FedmlSettings(hosting.HostSettings):
         names, None, help="Stable agent names in the order of FedML's clients; agent-1, agent-2, ... when not given."
     )
     game: str | None = setting(
-        checks.optional(checks.text), None, help="A closed-form game (YAML) that the clients play instead of training."
+        checks.optional(checks.path), None, help="A closed-form game (YAML) that the clients play instead of training."
     )
     server_timeout: float = setting(
         checks.real(above=0.0), 120.0, help="Seconds after which a client gives up on a server that is not there."
