@@ -1,4 +1,4 @@
-"""`fedincentive ledger`: read, check, export and copy a payment ledger. No command here changes one."""
+"""`fedincentive ledger`: read, check, export and copy a payment ledger. Only those of `audit.py` add entries."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..ledger.statement import Statement
 from ..ledger.statement import statement as make_statement
 from ..ledger.verify import Verification, unreadable
 from ..ledger.verify import verify as check
+from . import audit
 
 target = click.argument("target", metavar="LEDGER")
 one_run = click.option("--run", help="Only this run.")
@@ -119,15 +120,25 @@ def statement(target: str, agent: str, run: str | None, as_json: bool) -> None:
     help="A head seen before, or a file (manifest, log, report) with such heads in it; those of other ledgers are "
     "skipped. May be repeated.",
 )
+@audit.notes
+@audit.folder
 @as_json
-def verify(target: str, recompute: bool, seen: tuple[str, ...], as_json: bool) -> None:
-    """Check the whole ledger. Exits 0 when it is clean, 1 when something was found, 2 when called wrongly."""
+def verify(
+    target: str, recompute: bool, seen: tuple[str, ...], notes: tuple[Path, ...], folder: Path | None, as_json: bool
+) -> None:
+    """Check the whole ledger. Exits 0 when it is clean, 1 when something was found, 2 when called wrongly.
+
+    With --keys the keys in every run's terms must be those in the folder, or keys that these replaced.
+    """
     given = {text: _checkpoints(text) for text in seen}
     own = given
+    signed = [note for path in notes for note in audit.notes_in(path)]
+    exchanged = audit.exchanged(folder)
     try:
         with books.read(target) as book:
             own = {text: _own(text, found, book.identity) for text, found in given.items()}
-            result = check(book, recompute=recompute, checkpoints=[one for found in own.values() for one in found])
+            heads = [one for found in own.values() for one in found]
+            result = check(book, recompute=recompute, checkpoints=heads, notes=signed, keys=exchanged)
     except LedgerDamaged as error:
         result = unreadable(error)
     except LedgerError as error:
@@ -190,6 +201,10 @@ def import_(export: Path, target: str) -> None:
     click.echo(f"{shown(target)} holds the ledger up to {head}")
 
 
+for command in audit.COMMANDS:
+    ledger.add_command(command)
+
+
 def _checkpoints(text: str) -> list[Checkpoint]:
     if not Path(text).is_file():
         try:
@@ -221,6 +236,7 @@ def _as_json(result: Verification, skipped: int) -> str:
             "recomputed": result.recomputed,
             "checkpoints": result.checkpoints,
             "skipped": skipped,
+            "notes": [{"size": note.size, "cosigned": dict(note.times)} for note in result.notes],
             "findings": [vars(finding) for finding in result.findings],
         }
     )
@@ -230,8 +246,11 @@ def _as_text(result: Verification, skipped: int) -> str:
     checked = f"{result.head.count} entries, {result.postings} postings, {result.checkpoints} checkpoints checked"
     checked += f" ({skipped} of other ledgers skipped)" if skipped else ""
     derived = "every amount derived again" if result.recomputed else "amounts not derived again (--recompute)"
+    noted = [f"note: {audit.told(note)}" for note in result.notes[-3:]]
+    if more := len(result.notes) - len(noted):
+        noted.insert(0, f"note: {more} earlier checkpoints hold too")
     verdict = "clean" if result.clean else f"{len(result.findings)} findings"
-    return "\n".join([*map(str, result.findings), f"{verdict}: {checked}, {derived}; head {result.head}"])
+    return "\n".join([*map(str, result.findings), *noted, f"{verdict}: {checked}, {derived}; head {result.head}"])
 
 
 def _show_statement(account: Statement) -> None:
