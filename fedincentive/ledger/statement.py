@@ -8,6 +8,9 @@ from typing import Any
 
 from .. import payments
 from ..entry import COMMITMENT, Entry
+from ..errors import ProvenanceError
+from ..provenance.keys import PublicKey
+from .disputes import RULE as DISPUTE
 from .store import Ledger, Record
 
 
@@ -67,6 +70,8 @@ def statement(book: Ledger, account: str, run: str | None = None) -> Statement:
 
 def _concerns(record: Record, account: str) -> bool:
     entry = record.entry
+    if entry.inputs.get("agent") == account:  # its dispute
+        return True
     return account in entry.postings or any(isinstance(v, dict) and account in v for v in entry.inputs.values())
 
 
@@ -84,12 +89,22 @@ def _points(given: dict[str, Any] | Any, name: str, account: str) -> str | None:
     return None if points is None else f"{points / given.get('scale', 1):.12g}"
 
 
+def _name(vkey: str) -> str:
+    try:
+        return PublicKey.parse(vkey).name
+    except ProvenanceError:
+        return "?"
+
+
 def _because(entry: Entry, account: str, minor: int) -> str:
     """The rule with this account's numbers in it, in the words of the payment that made the entry."""
     given = entry.inputs
     if entry.kind == COMMITMENT:
         return f"memo, beta {given.get('beta', '?')} per point"
     if "corrects" in given:
-        return f"corrects entry {given['corrects']}: {given.get('reason', '')}"
+        decided = "".join(f", {who} {_name(given[who])}" for who in ("author", "approver") if who in given)
+        return f"corrects entry {given['corrects']}: {given.get('reason', '')}{decided}"
+    if entry.rule == DISPUTE:
+        return f"disputes entry {given['disputes']}: it signed a report; who is right cannot be decided"
     payment = payments.by_rule(entry.rule)
     return entry.rule if payment is None else payment.explain(entry, account, minor)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from commands import command
 from keyring import folder_of
-from table import BLIND, play, set_table
+from table import BLIND, play, play_until, set_table
 
 from fedincentive import ledger
 from fedincentive.game import random_data_value
@@ -140,3 +140,177 @@ def test_a_cut_ledger_and_forged_notes_are_found(kit):
     with ledger.open("u.db") as book:
         play(*set_table(GAME, "2p-upbred", book=book, run="plain", rounds=2, beta="7", gamma=9.0))
     assert "this ledger is" in kit.call("verify", "u.db", "--note", "state/manifest.json", code=1)
+
+
+# Corrections
+
+
+def tranche(path: Path) -> tuple[int, dict[str, int]]:
+    """The last entry that moved money."""
+    with ledger.read(path) as book:
+        record = [record for record in book.entries() if record.entry.postings][-1]
+    return record.seq, dict(record.entry.postings)
+
+
+SIGNED = ("--author", "treasurer", "--approver", "auditor", "--keys", "keys")
+
+
+def test_a_correction_is_signed_by_two_and_changes_nothing_before_it(kit):
+    seq, _ = tranche(kit.db)
+    with ledger.read("l.db") as book:
+        before, head = book.balances(), book.head()
+    amounts = ("--amount", "agent-1=1.5", "--amount", "agent-2=-1.500000")
+    said = kit.call("correct", "l.db", seq, "--reason", "agreed on the phone", *amounts, *SIGNED)
+    assert f"added as entry {head.count + 1}" in said
+    again = kit.call("correct", "l.db", seq, "--reason", "agreed on the phone", *amounts, *SIGNED)
+    assert f"there already as entry {head.count + 1}" in again
+    with ledger.read("l.db") as book:
+        after = book.balances()
+    assert after["agent-1"] - before["agent-1"] == 1_500_000 == before["agent-2"] - after["agent-2"]
+    kit.call("correct", "l.db", seq, "--reason", "more", *amounts, *SIGNED)
+    kit.call("correct", "l.db", seq, "--reason", "all wrong", "--reverse", *SIGNED)
+    said = kit.call("verify", "l.db", "--recompute", "--keys", "keys", "--checkpoint", head, "--note", "state/manifest.json")
+    assert "clean: " in said
+    told = kit.call("statement", "l.db", "agent-1")
+    assert "corrects entry" in told and "agreed on the phone, author treasurer, approver auditor" in told
+    assert "was reversed already" in kit.call("correct", "l.db", seq, "--reason", "x", "--reverse", *SIGNED, code=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (("--reason", " ", "--reverse"), "needs a reason"),
+        (("--reason", "x", "--amount", "agent-9=1", "--amount", "agent-1=-1"), "'agent-9' is not in the terms of run"),
+        (("--reason", "x", "--amount", "agent-1=1"), "sum to 1000000 minor units, not 0"),
+        (("--reason", "x", "--amount", "agent-1=0"), "at least two that are not 0"),
+        (("--reason", "x", "--reverse", "--approver", "treasurer"), "cannot approve a correction of its own"),
+        (("--reason", "x", "--reverse", "--approver", "nobody"), "private key of 'nobody' is not in keys"),
+    ],
+)
+def test_what_is_not_a_correction_is_refused_in_words(kit, changes, words):
+    seq, _ = tranche(kit.db)
+    assert words in kit.call("correct", "l.db", seq, *SIGNED, *changes, code=1)
+    assert "clean: 10 entries" in kit.call("verify", "l.db")
+
+
+@pytest.mark.parametrize("amount", ["agent-1", "agent-1=", "=1", "agent-1=1e9", "agent-1=0.0000001", "agent-1=\u0661", "agent-1=1/2"])
+def test_an_amount_is_exact_or_refused(kit, amount):
+    said = kit.call("correct", "l.db", 10, "--reason", "x", "--amount", amount, *SIGNED, code=2)
+    assert "is not ACCOUNT=AMOUNT" in said
+
+
+def test_calls_that_say_too_little_or_too_much(kit):
+    seq, _ = tranche(kit.db)
+    assert "either --reverse" in kit.call("correct", "l.db", seq, "--reason", "x", *SIGNED, code=2)
+    twice = ("--amount", "agent-1=1", "--amount", "agent-1=-1")
+    assert "twice" in kit.call("correct", "l.db", seq, "--reason", "x", *twice, *SIGNED, code=2)
+    assert "There is no entry 99" in kit.call("correct", "l.db", 99, "--reason", "x", "--reverse", *SIGNED, code=1)
+    assert "is a memo (terms)" in kit.call("correct", "l.db", 1, "--reason", "x", "--reverse", *SIGNED, code=1)
+    assert "There is no ledger at" in kit.call("correct", "no.db", 1, "--reason", "x", "--reverse", *SIGNED, code=1)
+    assert not Path("no.db").exists()
+
+
+@pytest.mark.parametrize("what", ["reason", "amounts", "author", "approver", "signatures", "unsigned", "own"])
+def test_verify_finds_a_correction_that_two_did_not_sign(kit, what):
+    seq, _ = tranche(kit.db)
+    kit.call("correct", "l.db", seq, "--reason", "ok", "--amount", "agent-1=1", "--amount", "agent-2=-1", *SIGNED)
+    with ledger.read("l.db") as book:
+        entries = [record.entry for record in book.entries()]
+    last = entries[-1]
+    inputs, postings, rule = json.loads(json.dumps(last.inputs)), dict(last.postings), last.rule
+    if what == "reason":
+        inputs["reason"] = "another"
+    elif what == "amounts":
+        inputs["amounts"] = postings = {"agent-1": 2_000_000, "agent-2": -2_000_000}
+    elif what in ("author", "approver"):
+        inputs[what] = KeyRing.read("keys").public["agent-3"].vkey
+    elif what == "signatures":
+        inputs["signatures"]["approver"] = inputs["signatures"]["author"]
+    elif what == "own":
+        inputs["approver"], inputs["signatures"]["approver"] = inputs["author"], inputs["signatures"]["author"]
+    else:
+        rule = "transfer/1"
+    with ledger.open("forged.db") as book:
+        for e in [*entries[:-1], Entry(last.run, last.round, last.kind, rule, inputs, postings)]:
+            book.append(e)
+    assert "signature: entry 11: " in kit.call("verify", "forged.db", "--recompute", code=1)
+
+
+def test_the_keys_of_a_correction_are_held_to_those_exchanged(kit):
+    seq, _ = tranche(kit.db)
+    for name in ("mallory", "mallet"):
+        make(name, "made-up")
+    kit.call("correct", "l.db", seq, "--reason", "x", "--reverse", "--author", "mallory", "--approver", "mallet", "--keys", "made-up")
+    assert "clean" in kit.call("verify", "l.db", "--recompute")
+    said = kit.call("verify", "l.db", "--recompute", "--keys", "keys", code=1)
+    assert "the key of 'mallory' is mallory+" in said and "none was exchanged" in said
+
+
+# Disputes
+
+
+@pytest.fixture
+def disputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A run whose center calls agent-1 absent although it answered."""
+    monkeypatch.chdir(tmp_path)
+    ring = KeyRing.read(folder_of(tmp_path / "keys", GAME.agents))
+    with ledger.open("l.db") as book:
+        center, agents = set_table(
+            GAME, "2p-upbred", keys=ring, book=book, folder=tmp_path / "state", oracles=BLIND, run="trial", rounds=3,
+            beta="7", gamma=9.0,
+        )  # fmt: skip
+        play_until(center, agents, "train", 1)
+        told = center.broadcast()
+        for agent in agents[1:]:
+            center.submit(agent.respond(told))
+        agents[0].respond(told)
+        center.close()
+        agents[0].respond(center.broadcast())
+        center.release()
+    return SimpleNamespace(file=next(tmp_path.glob("state/receipts/agent-1/dispute-*.json")))
+
+
+def test_a_dispute_is_recorded_and_not_decided(disputed):
+    done = command("ledger", "dispute", "l.db", disputed.file, "--agent", "agent-1", "--keys", "keys")
+    assert done.exit_code == 0 and "nobody can decide" in done.output
+    again = command("ledger", "dispute", "l.db", disputed.file, "--agent", "agent-1")
+    assert "there already" in again.output
+    assert "clean" in command("ledger", "verify", "l.db", "--recompute", "--keys", "keys").output
+    assert "who is right cannot be decided" in command("ledger", "statement", "l.db", "agent-1").output
+
+
+def test_what_is_no_dispute_is_refused(disputed):
+    def said(*arguments: object) -> str:
+        done = command("ledger", "dispute", "l.db", *arguments)
+        assert done.exit_code == 1, done.output
+        return done.output
+
+    held = json.loads(disputed.file.read_text())
+    assert "is by 'agent-1', not by 'agent-2'" in said(disputed.file, "--agent", "agent-2")
+    for change, words in [
+        ({"claim": {**held["claim"], "delivered": 1}}, "did not sign the report"),
+        ({"claim": {**held["claim"], "round": 0}}, "not of the round"),
+        ({"entry": held["entry"].replace("agent-2", "agent-9")}, "is not in this ledger"),
+        ({"claim": {**held["claim"], "run": "other"}}, "Run 'other' has no terms"),
+        ({"signature": 7}, "did not sign the report"),
+        ({"claim": 7}, "not what an agent keeps"),
+    ]:
+        Path("changed").write_text(json.dumps({**held, **change}))
+        assert words in said("changed", "--agent", "agent-1")
+    Path("changed").write_text("nothing")
+    assert "not what an agent keeps" in said("changed", "--agent", "agent-1")
+    folder_of(Path("others"), GAME.agents)
+    assert "was not exchanged" in said(disputed.file, "--agent", "agent-1", "--keys", "others")
+
+
+@pytest.mark.parametrize("change", [{"agent": "agent-2"}, {"disputes": 1}, {"signature": "AAAA"}])
+def test_verify_finds_a_forged_dispute(disputed, change):
+    command("ledger", "dispute", "l.db", disputed.file, "--agent", "agent-1")
+    with ledger.read("l.db") as book:
+        entries = [record.entry for record in book.entries()]
+    last = entries[-1]
+    with ledger.open("forged.db") as book:
+        for e in [*entries[:-1], Entry(last.run, last.round, last.kind, last.rule, {**last.inputs, **change}, {})]:
+            book.append(e)
+    done = command("ledger", "verify", "forged.db", "--recompute")
+    assert done.exit_code == 1 and "signature: " in done.output
