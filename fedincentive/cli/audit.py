@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from .. import terms
 from ..errors import ProvenanceError
 from ..ledger import Entry, Ledger, corrections, disputes
 from ..ledger import notes as checkpoints
-from ..ledger.notes import Dated
+from ..ledger.notes import Dated, moment
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey
+from ..provenance.names import Names
 from ..provenance.notes import Note
 from ..provenance.statements import known_keys
 
@@ -46,6 +46,16 @@ private = click.option(
     metavar="DIR",
     help="The folder with the signers' private keys; again where each has its own.",
 )
+names = click.option(
+    "--names",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="MAP",
+    help="The map of names, where accounts are pseudonyms.",
+)
+
+
+def people(path: Path | None) -> Names:
+    return Names(Path()) if path is None else Names.read(path)
 
 
 def notes_in(path: Path) -> list[Note]:
@@ -62,19 +72,9 @@ def exchanged(folder: Path | None) -> dict[str, list[PublicKey]] | None:
         raise click.UsageError(str(error)) from error
 
 
-def date(time: int | None) -> str:
-    """A cosigned time for people."""
-    if time is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"second {time}"
-
-
 def told(note: Dated) -> str:
     who = ", ".join(sorted(note.times)) or "nobody"
-    return f"{note.size} entries, signed by the center, cosigned by {who}" + (f"; {date(note.time)}" if note.time else "")
+    return f"{note.size} entries, signed by the center, cosigned by {who}" + (f"; {moment(note.time)}" if note.time else "")
 
 
 @click.command()

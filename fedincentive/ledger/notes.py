@@ -7,16 +7,17 @@ it and the first one with it; both are as good as the clocks of more than half o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from statistics import median_low
 from typing import Any
 
 from ..errors import LedgerError, ProvenanceError
 from ..provenance.keys import COSIGNATURE, PublicKey
+from ..provenance.merkle import Tree
 from ..provenance.notes import Note
-
-Problem = tuple[str, str]
+from . import chain
 
 
 def find(text: str) -> list[Note]:
@@ -84,6 +85,15 @@ class Keys:
             if vkey is not None and vkey not in keys:
                 keys[vkey] = PublicKey.parse(vkey)
 
+    def only(self, exchanged: Mapping[str, Sequence[PublicKey]] | None) -> Keys:
+        """Those of them that were exchanged; all, where nothing is said of that."""
+        if exchanged is None:
+            return self
+        known, fewer = {key.vkey for keys in exchanged.values() for key in keys}, Keys()
+        for mine, theirs in ((fewer.centers, self.centers), (fewer.others, self.others)):
+            mine.update({vkey: key for vkey, key in theirs.items() if vkey in known})
+        return fewer
+
     def dated(self, note: Note) -> tuple[Dated, list[str]]:
         """Who cosigned a checkpoint and when, and what is wrong with its signatures."""
         wrong = []
@@ -97,6 +107,19 @@ class Keys:
             elif note.lines_of(key, COSIGNATURE):
                 wrong.append(f"the cosignature of {key.name!r} is forged")
         return Dated(note.head.size, times), wrong
+
+
+def checked(note: Note, tree: Tree, hashes: Sequence[str], keys: Keys) -> tuple[Dated, list[str]]:
+    """When a checkpoint was cosigned, and what is wrong with it, for a ledger with these hashes."""
+    head, origin = note.head, chain.origin(hashes[0] if hashes else "")
+    dated, wrong = keys.dated(note)
+    if head.origin != origin:
+        wrong = [f"it is of {head.origin!r}, this ledger is {origin!r}"]
+    elif head.size > len(tree):
+        wrong.append(f"it has seen {head.size} entries, {len(tree)} are here: the tail was cut")
+    elif tree.root(head.size) != head.root:
+        wrong.append("its root is not that of these entries: the chain was made anew")
+    return dated, wrong
 
 
 @dataclass(frozen=True)
@@ -118,6 +141,20 @@ class Calendar:
         before = [time for size, time in self.points if size < seq]
         after = [time for size, time in self.points if size >= seq]
         return max(before, default=None), after[0] if after else None
+
+
+def moment(time: int | None) -> str:
+    """A cosigned time for people.
+
+    >>> moment(0), moment(None)
+    ('1970-01-01 00:00:00 UTC', '')
+    """
+    if time is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"second {time}"
 
 
 def newest(notes: Iterable[Note], size: int) -> Note:

@@ -38,7 +38,7 @@ from ..provenance.merkle import Tree
 from ..provenance.notes import Note
 from . import chain
 from .chain import Checkpoint
-from .notes import Dated, Keys
+from .notes import Dated, Keys, checked
 from .replay import Replay
 from .store import Ledger, Row, pairs
 
@@ -176,11 +176,12 @@ class _Check:
         yield from self._amounts(row, body)
         if row.corrects:
             yield from self._correction(row)
-        yield from self._keys(row, body["kind"])
         if self.replay:
             if canonical(body) != row.body:
                 yield "body", "its body is not in canonical form."
             yield from self.replay.problems(body)
+        if self.notes or self.exchanged is not None:
+            yield from self._keys(row, body["kind"])
 
     def _amounts(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
         amounts, text = body["postings"], self.book.posted(row.seq)
@@ -233,18 +234,10 @@ class _Check:
             tree = Tree(self.hashes[1:])
         except (UnicodeEncodeError, AttributeError):
             return  # not hashes at all: that was found already
-        origin = chain.origin(self.hashes[1] if len(self.hashes) > 1 else "")
         for note in self.notes:
-            head = note.head
-            dated, wrong = self.named.dated(note)
-            if head.origin != origin:
-                wrong = [f"it is of {head.origin!r}, this ledger is {origin!r}"]
-            elif head.size > len(tree):
-                wrong.append(f"it has seen {head.size} entries, {len(tree)} are here: the tail was cut")
-            elif tree.root(head.size) != head.root:
-                wrong.append("its root is not that of these entries: the chain was made anew")
+            dated, wrong = checked(note, tree, self.hashes[1:], self.named)
             for message in wrong:
-                self._find("note", None, f"the checkpoint of {head.size} entries: {message}.")
+                self._find("note", None, f"the checkpoint of {note.head.size} entries: {message}.")
             if not wrong:
                 self.dated.append(dated)
 

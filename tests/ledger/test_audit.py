@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +18,10 @@ from keyring import folder_of
 from table import BLIND, play, play_until, set_table
 
 from fedincentive import ledger
+from fedincentive.entry import canonical
 from fedincentive.game import random_data_value
 from fedincentive.ledger import Entry
+from fedincentive.provenance import receipts
 from fedincentive.provenance.keys import KeyRing, make
 from fedincentive.provenance.statements import rotate
 
@@ -314,3 +321,100 @@ def test_verify_finds_a_forged_dispute(disputed, change):
             book.append(e)
     done = command("ledger", "verify", "forged.db", "--recompute")
     assert done.exit_code == 1 and "signature: " in done.output
+
+
+# Statements
+
+PROVEN = ("--note", "state/notes.jsonl", "--keys", "keys")
+
+
+def receipts_in(page: str) -> dict[str, str]:
+    found = re.findall(r'download="(receipt-\d+\.json)" href="data:application/json;base64,([^"]+)"', page)
+    return {name: base64.b64decode(data).decode() for name, data in found}
+
+
+def test_a_statement_in_every_format_says_the_same(kit):
+    text = kit.call("statement", "l.db", "agent-1", *PROVEN)
+    data = json.loads(kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "json"))
+    rows = list(csv.DictReader(io.StringIO(kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "csv"))))
+    page = kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "html")
+    with ledger.read("l.db") as book:
+        balance = book.balances()["agent-1"]
+    assert data["balance"] == balance == sum(int(row["minor_units"]) for row in rows) and data["currency"] == "EUR"
+    assert f"balance {balance / 10**6:.6f} EUR" in text and f"balance {balance / 10**6:.6f} EUR" in page
+    assert len(data["lines"]) == len(rows) == len(receipts_in(page)) and all(row["not_after"] for row in rows)
+    assert f"{len(rows)} of {len(rows)} lines are proven by receipts under the checkpoint of 10 entries" in text
+    kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "html", "-o", "page.html")
+    assert Path("page.html").read_text() == page and "<script" not in page
+    plain = kit.call("statement", "l.db", "agent-1", "--format", "html")
+    assert "No checkpoint was given" in plain and not receipts_in(plain)
+    assert "is the ledger l.db itself" in kit.call("statement", "l.db", "agent-1", "-o", "l.db", code=1)
+
+
+def test_the_receipts_in_a_statement_prove_its_lines(kit):
+    page = kit.call("statement", "l.db", "agent-2", *PROVEN, "--format", "html")
+    for name, receipt in receipts_in(page).items():
+        Path(name).write_text(receipt)
+        done = command("receipt", "verify", name, "--key", "keys/center.pub", "--witness", "keys", "--need", 4)
+        assert done.exit_code == 0, done.output
+    data = json.loads(kit.call("statement", "l.db", "agent-2", *PROVEN, "--json"))
+    log_key = KeyRing.read("keys").public["center"]
+    for line in data["lines"]:
+        proven, _ = receipts.verify(canonical(line["receipt"]) + "\n", log_key)
+        assert (proven.seq, proven.hash) == (line["seq"], line["hash"])
+        assert proven.entry.postings.get("agent-2", 0) == line["amount"]
+        assert line["before"] is not None and (line["after"] is None or line["after"] <= line["before"])
+
+
+def test_a_statement_is_not_proven_by_another_ledgers_checkpoint_or_by_unknown_keys(kit):
+    folder_of(Path("others"), GAME.agents)
+    notes = ("--note", "state/notes.jsonl")
+    assert "no center of this ledger" in kit.call("statement", "l.db", "agent-1", *notes, "--keys", "others", code=1)
+    rewritten(kit.db, lambda entry, inputs: inputs.update(x=1) if entry.kind == "reports-train" else None)
+    assert "the chain was made anew" in kit.call("statement", "l.db", "agent-1", *notes, code=1)
+
+
+def test_lines_after_the_newest_checkpoint_say_so(kit):
+    seq, _ = tranche(kit.db)
+    kit.call("correct", "l.db", seq, "--reason", "<b>late</b>", "--reverse", *SIGNED)
+    page = kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "html")
+    assert "after it" in page and "<b>late" not in page
+    last = json.loads(kit.call("statement", "l.db", "agent-1", *PROVEN, "--json"))["lines"][-1]
+    assert "receipt" not in last and last["before"] is None and last["after"] is not None
+
+
+def test_a_page_that_prints(kit, needs):
+    kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "html", "-o", "page.html")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={kit.folder}/profile", "--print-to-pdf=page.pdf"]
+    subprocess.run([needs("chromium"), *flags, (kit.folder / "page.html").as_uri()], check=True, capture_output=True, timeout=120)
+    assert Path("page.pdf").read_bytes().startswith(b"%PDF")
+
+
+# Names
+
+
+def test_names_can_be_erased_and_the_ledger_still_verifies(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = command("names", "new", "St. Mary's", "Clinic, South").output.split()
+    assert command("names", "new", "St. Mary's").output.split() == made[:1] and made[0] != made[1]
+    assert Path("names.csv").stat().st_mode & 0o777 == 0o600
+    with ledger.open("l.db") as book:
+        book.append(Entry("demo", 0, "refund", "transfer/9", {}, {made[0]: 5, made[1]: -5}))
+    assert "Clinic" not in kit_text("l.db")
+    said = command("ledger", "statement", "l.db", "St. Mary's", "--names", "names.csv").output
+    assert said.startswith(f"Statement of St. Mary's ({made[0]})")
+    assert f"{made[1]}  Clinic, South" in command("names", "show").output
+    assert "any more" in command("names", "erase", "St. Mary's").output
+    assert "Mary" not in Path("names.csv").read_text() and "Clinic, South" in Path("names.csv").read_text()
+    assert "clean" in command("ledger", "verify", "l.db").output
+    assert command("ledger", "statement", "l.db", made[0], "--names", "names.csv").output.startswith(f"Statement of {made[0]}\n")
+    assert "is not in names.csv" in command("names", "erase", "St. Mary's").output
+    Path("names.csv").chmod(0o644)
+    assert "may be read by others" in command("names", "show").output
+    Path("names.csv").chmod(0o600)
+    Path("names.csv").write_text("pseudonym,name,salt\np-0,x,00\n")
+    assert "is not a map of names" in command("names", "show").output
+
+
+def kit_text(path: str) -> str:
+    return "".join(Path(f"{path}{part}").read_bytes().decode("latin-1") for part in ("", "-wal") if Path(f"{path}{part}").exists())
