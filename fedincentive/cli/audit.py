@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,13 +14,17 @@ import click
 from .. import ledger as books
 from .. import terms
 from ..errors import ProvenanceError
-from ..ledger import Entry, Ledger, corrections, disputes
+from ..files import replace
+from ..ledger import Entry, Ledger, bank, corrections, disputes, periods
 from ..ledger import notes as checkpoints
+from ..ledger import payout as payouts
+from ..ledger.export import decimal, keep_apart
 from ..ledger.notes import Dated, moment
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey
 from ..provenance.names import Names
 from ..provenance.notes import Note
 from ..provenance.statements import known_keys
+from ..reports.statements import columns
 
 target = click.argument("target", metavar="LEDGER")
 notes = click.option(
@@ -130,6 +135,99 @@ def dispute(target: str, file: Path, agent: str, folder: Path | None) -> None:
     )
 
 
+@click.command("close-period")
+@target
+@click.option("--name", required=True, metavar="NAME", help="Of the period, such as 2026-Q4.")
+@notes
+@folder
+@click.option("--need", default=1, show_default=True, help="How many witnesses must have cosigned its end.")
+def close_period(target: str, name: str, notes: tuple[Path, ...], folder: Path | None, need: int) -> None:
+    """End a period at the newest checkpoint given with --note, which dates it by its cosignatures.
+
+    What is written after it, corrections of its own entries too, falls into the next period.
+    """
+    if not notes:
+        raise click.UsageError("A period ends at a signed checkpoint: give it with --note, such as a run's notes.jsonl.")
+    with appending(target) as book:
+        given = [note for path in notes for note in notes_in(path)]
+        entry, dated = periods.close(book, name, given, exchanged(folder), need)
+        _append(book, entry)
+    click.echo(f"Period {name!r} has the entries {entry.inputs['after'] + 1} to {entry.inputs['size']}: {told(dated)}.")
+
+
+@click.command("payout")
+@target
+@click.option("--run", help="What this run came to.")
+@click.option("--period", help="What all came to up to the end of this closed period.")
+@click.option("--currency", required=True, metavar="CODE", help="ISO 4217, as in the terms: EUR, for example.")
+@click.option("--payees", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.csv",
+              help="Columns account, name, iban, bic; the line of `treasury` is who pays.")
+@click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), help="When banks shall pay.")
+@click.option("--format", "form", type=click.Choice(["pain.001", "csv"]), default="pain.001", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="For the bank.")
+@click.option("--settled", metavar="ID", help="Record that this payout was made, instead of making one.")
+@click.option("--unpaid", multiple=True, metavar="ACCOUNT", help="With --settled: not this line. May be repeated.")
+@names
+def pay_out(
+    target: str,
+    run: str | None,
+    period: str | None,
+    currency: str,
+    payees: Path | None,
+    day: datetime | None,
+    form: str,
+    out: Path | None,
+    settled: str | None,
+    unpaid: tuple[str, ...],
+    names: Path | None,
+) -> None:
+    """Net what everybody has to get or to pay, and write the file for the bank.
+
+    Amounts are rounded to the currency so that their sum is kept; the rest is carried. Nothing counts as paid before
+    --settled says so, and what it says is not paid again.
+    """
+    if (run is None) == (period is None):
+        raise click.UsageError("Give either --run or --period.")
+    by, of = ("run", run) if run is not None else ("period", period)
+    who = people(names)
+    if settled is not None:
+        with appending(target) as book:
+            _append(book, payouts.settle(book, by, str(of), currency, settled, [who.account(one) for one in unpaid]))
+        return
+    with books.read(target) as book:
+        due = payouts.payout(book, by, str(of), currency)
+    if out is not None:
+        if payees is None or day is None:
+            raise click.UsageError("A file for the bank needs --payees and --date.")
+        keep_apart(out, [target])
+        told_payees = {who.account(name): payee for name, payee in bank.payees(payees.read_text("utf-8")).items()}
+        now = datetime.now(timezone.utc).replace(tzinfo=None)
+        text = (
+            bank.as_csv(due, told_payees, day.date())
+            if form == "csv"
+            else bank.credit_transfers(due, told_payees, day.date(), now)
+        )
+        replace(out, lambda file: file.write(text.encode()), durable=False, private=True)
+    _show_payout(due, who)
+
+
+def _show_payout(due: payouts.Payout, who: Names) -> None:
+    def money(units: int) -> str:
+        return decimal(units, 10**due.digits)
+
+    rows = [
+        (who.name(line.account), money(line.due), money(line.settled), money(line.open), f"{float(line.carried):+.4f}",
+         "settled" if not line.open else "to pay" if line.open > 0 else "to invoice")
+        for line in due.lines
+    ]  # fmt: skip
+    click.echo(f"Payout {due.message} of {due.by} {due.of!r} in {due.currency}\n")
+    titles = ("account", "due", "settled", "open", "carried", "")
+    click.echo(columns(titles, rows, right={1, 2, 3, 4}), nl=False)
+    total, owed = sum(line.open for line in due.credits), -sum(line.open for line in due.invoices)
+    click.echo(f"\n{len(due.credits)} to pay, {money(total)}; {len(due.invoices)} to invoice, {money(owed)}. What is carried "
+               f"is in parts of the smallest unit.")
+
+
 @contextmanager
 def appending(target: str) -> Iterator[Ledger]:
     """An existing ledger, opened to add to it."""
@@ -178,4 +276,4 @@ def _hold(book: Ledger, run: str, agent: str, known: Sequence[str]) -> None:
         raise ProvenanceError(f"The key of {agent!r} in the terms of run {run!r} is {vkey}, which was not exchanged.")
 
 
-COMMANDS = [correct, dispute]
+COMMANDS = [correct, dispute, close_period, pay_out]

@@ -13,7 +13,7 @@ import click
 from .. import ledger as books
 from ..errors import LedgerDamaged, LedgerError
 from ..files import replace
-from ..ledger import copies
+from ..ledger import copies, periods
 from ..ledger.address import shown
 from ..ledger.chain import Checkpoint
 from ..ledger.export import FORMATS, decimal, keep_apart
@@ -95,6 +95,7 @@ def balances(target: str, run: str | None, as_json: bool) -> None:
 @target
 @click.argument("agent")
 @one_run
+@click.option("--period", metavar="NAME", help="Only this closed period.")
 @click.option("--format", "form", type=click.Choice(["text", "csv", "json", "html"]), default="text", show_default=True)
 @audit.notes
 @audit.folder
@@ -105,6 +106,7 @@ def statement(
     target: str,
     agent: str,
     run: str | None,
+    period: str | None,
     form: str,
     notes: tuple[Path, ...],
     folder: Path | None,
@@ -120,7 +122,8 @@ def statement(
     people = audit.people(names)
     signed = [note for path in notes for note in audit.notes_in(path)]
     with books.read(target) as book:
-        account = make_statement(book, people.account(agent), run, signed, audit.exchanged(folder))
+        ended = None if period is None else periods.find(book, period)
+        account = make_statement(book, people.account(agent), run, signed, audit.exchanged(folder), ended)
         if not account.lines:
             known = ", ".join(list(book.balances(run))[:10])
             raise click.ClickException(f"There is no account {agent!r} here. The first ones: {known or 'none'}.")

@@ -1,7 +1,8 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
 Beside the payments' own rules there are these: the terms, a commitment, signed reports and a dispute are memos and post
-nothing (terms/1, commitment/1, reports/1, dispute/1), a reversal posts the corrected entry with the other sign
+nothing (terms/1, commitment/1, reports/1, dispute/1), as do the end of a period and a payout that was settled (close/1,
+payout/1); a reversal posts the corrected entry with the other sign
 (reversal/1, and with signatures reversal/2), a transfer what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a
 run of an older release has none, and is held to its commitment as far as that goes.
 """
@@ -20,7 +21,7 @@ from ..errors import FedIncentiveError
 from ..payments import TREASURY, Amounts, Payment
 from ..payments.base import Body, Problem, points_within
 from ..terms import Terms
-from . import claims, disputes
+from . import claims, disputes, payout, periods
 from .claims import Claims
 from .corrections import SIGNED_TRANSFER, TRANSFER, wrong_signatures
 from .store import REVERSAL, SIGNED_REVERSAL
@@ -31,9 +32,11 @@ KIND_OF = {
     terms.RULE: terms.KIND,
     COMMITTED: COMMITMENT,
     disputes.RULE: disputes.KIND,
+    periods.RULE: periods.KIND,
+    payout.RULE: payout.KIND,
     **dict.fromkeys((*REVERSALS, *TRANSFERS), CORRECTION),
 }
-LATER = {disputes.KIND}  # memos that may come after later rounds; their kinds end with a digest of what they are about
+LATER = {disputes.KIND, periods.KIND, payout.KIND}  # memos that may come after later rounds; their kinds end with a digest of what they are about
 
 
 @dataclass
@@ -62,11 +65,14 @@ class Replay:
         self._runs: dict[str, RunSoFar] = {}
         self._payments: dict[str, type[Payment] | None] = {}  # by rule; asking for an unknown one takes long
         self._reversed: set[int] = set()
+        self._closed = 0  # entries in closed periods
         self._others: dict[str, Callable[[Body], Iterator[Problem | Amounts]]] = {
             terms.RULE: self._terms,
             COMMITTED: self._commitment,
             claims.RULE: self._reports,
             disputes.RULE: self._dispute,
+            periods.RULE: self._period,
+            payout.RULE: self._payout,
             **dict.fromkeys(REVERSALS, self._reversal),
             **dict.fromkeys(TRANSFERS, self._transfer),
         }
@@ -103,7 +109,8 @@ class Replay:
     @property
     def unbound(self) -> tuple[str, ...]:
         """The runs without terms: their amounts follow from their inputs, but nobody knows what was agreed."""
-        return tuple(name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
+        unbound = (name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
+        return tuple(name for name in unbound if set(self._runs[name].counts) - {periods.KIND, payout.KIND})
 
     def _held(self, run: RunSoFar, body: Body) -> Iterator[Problem]:
         """In what an entry differs from the terms: its place, kind, rule, accounts, and the payment's own terms."""
@@ -212,6 +219,23 @@ class Replay:
             disputed = self._lookup(given["disputes"])
             found = disputes.wrong_dispute(given, run.terms, body["run"], disputed)
             yield from (("signature", f"{wrong}.") for wrong in found)
+        yield {}
+
+    def _period(self, body: Body) -> Iterator[Problem | Amounts]:
+        given = body["inputs"]
+        if given["after"] != self._closed or given["size"] <= self._closed or body["run"] != f"{periods.RUN}{given['period']}":
+            yield "terms", f"a period begins after entry {self._closed}, where the one before it ended."
+        periods.note_of(given)  # `verify` holds it to the entries
+        self._closed = given["size"]
+        yield {}
+
+    def _payout(self, body: Body) -> Iterator[Problem | Amounts]:
+        """That it was settled is the payer's word."""
+        given = body["inputs"]
+        if body["run"] != (f"{periods.RUN}{given['of']}" if given["by"] == "period" else given["of"]):
+            yield "terms", f"it is of {given['by']} {given['of']!r} but stands in run {body['run']!r}."
+        if any(type(units) is not int for units in given["paid"].values()) or set(given["paid"]) & set(given["open"]):
+            yield "recompute", "what was paid and what is open cannot be told apart."
         yield {}
 
     def _signed(self, body: Body) -> Iterator[Problem]:

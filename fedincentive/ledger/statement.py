@@ -20,6 +20,7 @@ from ..provenance.notes import Note
 from .claims import RULE as REPORTS
 from .disputes import RULE as DISPUTE
 from .notes import Calendar, Dated, Keys, checked, newest
+from .periods import Period
 from .store import Ledger, Record
 
 
@@ -52,6 +53,7 @@ class Statement:
     lines: tuple[StatementLine, ...]
     currency: str = ""  # as the terms of its runs say
     note: Note | None = None  # the newest checkpoint
+    opening: int = 0  # the balance before the first line, of a period
 
     @property
     def paid(self) -> int:
@@ -63,7 +65,7 @@ class Statement:
 
     @property
     def balance(self) -> int:
-        return self.paid - self.charged
+        return self.opening + self.paid - self.charged
 
     @property
     def delivered(self) -> str:
@@ -77,13 +79,14 @@ def statement(
     run: str | None = None,
     notes: Iterable[Note] = (),
     exchanged: Mapping[str, Sequence[PublicKey]] | None = None,
+    period: Period | None = None,
 ) -> Statement:
-    """Everything in the ledger, or in one run of it, that concerns the account.
+    """Everything in the ledger, or in one run or closed period of it, that concerns the account.
 
     `notes` are checkpoints of this ledger, or LedgerError; `exchanged` are the keys by name that may have signed them.
     """
     lines: list[StatementLine] = []
-    balance, keys, currencies = 0, Keys(), list[str]()
+    opening, balance, keys, currencies = 0, 0, Keys(), list[str]()
     previous, hashes, held = book.genesis, list[str](), dict[int, tuple[str, str]]()
     with book.snapshot():
         for record in book.chained():
@@ -91,6 +94,8 @@ def statement(
             if entry.kind == terms.KIND:
                 keys.take(entry.inputs["terms"])
             if run in (None, entry.run) and _concerns(record, account):
+                if period is not None and record.seq <= period.after:
+                    opening += entry.postings.get(account, 0)
                 balance += entry.postings.get(account, 0)
                 lines.append(_line(record, account, balance, book.minor))
                 held[record.seq] = previous, entry.body
@@ -99,8 +104,10 @@ def statement(
             hashes.append(record.hash)
             previous = record.hash
     currency = " and ".join(dict.fromkeys(currencies))
+    if period is not None:
+        lines = [line for line in lines if period.after < line.seq <= period.size]
     if not (given := list(notes)):
-        return Statement(account, book.minor, tuple(lines), currency)
+        return Statement(account, book.minor, tuple(lines), currency, None, opening)
     tree = Tree(hashes)
     calendar = Calendar.of(_genuine(given, tree, hashes, keys.only(exchanged)))
     note = newest(given, len(tree))
@@ -109,7 +116,7 @@ def statement(
         after, before = calendar.between(line.seq)
         receipt = receipts.make(tree, note, line.seq, *held[line.seq]) if line.seq <= note.head.size else ""
         proven.append(replace(line, after=after, before=before, receipt=receipt))
-    return Statement(account, book.minor, tuple(proven), currency, note)
+    return Statement(account, book.minor, tuple(proven), currency, note, opening)
 
 
 def _genuine(notes: Iterable[Note], tree: Tree, hashes: Sequence[str], keys: Keys) -> Iterator[Dated]:

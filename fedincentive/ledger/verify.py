@@ -36,7 +36,7 @@ from ..errors import LedgerDamaged, LedgerError, ProvenanceError
 from ..provenance.keys import PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Note
-from . import chain
+from . import chain, payout, periods
 from .chain import Checkpoint
 from .notes import Dated, Keys, checked
 from .replay import Replay
@@ -180,8 +180,11 @@ class _Check:
             if canonical(body) != row.body:
                 yield "body", "its body is not in canonical form."
             yield from self.replay.problems(body)
-        if self.notes or self.exchanged is not None:
+        try:
             yield from self._keys(row, body["kind"])
+        except (LedgerError, ProvenanceError, KeyError, TypeError, AttributeError) as error:
+            if self.exchanged is not None or body["kind"] == periods.KIND:
+                yield "keys", f"its keys or its checkpoint cannot be read: {type(error).__name__} {error}."
 
     def _amounts(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
         amounts, text = body["postings"], self.book.posted(row.seq)
@@ -204,24 +207,23 @@ class _Check:
             yield "claims", f"it claims to be {BALANCED} but posts to the treasury."
 
     def _keys(self, row: Row, kind: str) -> Iterator[tuple[str, str]]:
-        """Whose keys the entry names, and whether they are those that were exchanged."""
-        if kind == terms.KIND:
-            given = json.loads(row.body)["inputs"]["terms"]
-            try:
-                self.named.take(given)
-            except ProvenanceError as error:
-                yield "keys", str(error)
-            self.signed[row.run] = "center" in given
-            named = {"center": given.get("center"), **{name: one.get("key") for name, one in given["agents"].items()}}
+        """Whose keys the entry names, whether they are those that were exchanged, and the checkpoint it may hold."""
+        if kind not in (terms.KIND, periods.KIND) and not row.corrects:
+            if not kind.startswith(payout.KIND):
+                self.signed.setdefault(row.run, False)
+            return
+        given, named = json.loads(row.body)["inputs"], {}
+        if kind == periods.KIND:
+            self.notes.append(periods.note_of(given))
         elif row.corrects:
-            given = json.loads(row.body)["inputs"]
             named = {PublicKey.parse(given[who]).name: given[who] for who in ("author", "approver") if who in given}
         else:
-            self.signed.setdefault(row.run, False)
-            return
-        if self.exchanged is None:
-            return
-        for name, vkey in named.items():
+            agreed = given["terms"]
+            self.signed[row.run] = "center" in agreed
+            named = {name: one.get("key") for name, one in agreed["agents"].items()}
+            named = {"center": agreed.get("center"), **named} if self.signed[row.run] else {}
+            self.named.take(agreed)
+        for name, vkey in named.items() if self.exchanged is not None else ():
             known = [key.vkey for key in self.exchanged.get(name, ())]
             if vkey is not None and vkey not in known:
                 told = f"exchanged was {known[0]}" if known else "none was exchanged"

@@ -65,7 +65,7 @@ def as_html(account: Statement, name: str) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{text(title)}</th>" for title in titles)
     body = f"<p>{text(_total(account))}</p>"
-    body += f'<table class="statement"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    body += f'<div class="scroll"><table class="statement"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     body += f"<p>{text(_proof(account))}</p>"
     if account.note is not None:
         proofs = [f"entry {one.seq}  {one.hash}" for one in account.lines if one.receipt]
@@ -103,7 +103,8 @@ def _total(account: Statement) -> str:
     amounts = (decimal(amount, account.minor) for amount in (account.paid, account.charged, account.balance))
     paid, charged, balance = amounts
     unit = f" {account.currency}" if account.currency else ""
-    return f"delivered {account.delivered} points, paid {paid}, charged {charged}, balance {balance}{unit}"
+    carried = f"brought forward {decimal(account.opening, account.minor)}, " if account.opening else ""
+    return f"{carried}delivered {account.delivered} points, paid {paid}, charged {charged}, balance {balance}{unit}"
 
 
 def _proof(account: Statement) -> str:
@@ -125,8 +126,9 @@ def _link(seq: int, receipt: str) -> str:
 
 PRINT = """
 .statement{width:100%;font-size:.78rem}
-.statement td,.statement th{white-space:normal;overflow-wrap:anywhere;padding:.25rem .4rem;vertical-align:top}
+.statement td,.statement th{white-space:normal;overflow-wrap:break-word;padding:.25rem .4rem;vertical-align:top}
 .statement td:nth-child(7),.statement td:nth-child(8){text-align:right;white-space:nowrap}
+.statement th:nth-child(7),.statement th:nth-child(8){text-align:right}
 .proof pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.7rem}
 @media print{@page{size:A4 landscape;margin:14mm}body{max-width:none;padding:0;font-size:9pt}
 :root{color-scheme:light}thead{display:table-header-group}tr{break-inside:avoid}.proof{break-before:page}}
