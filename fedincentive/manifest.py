@@ -2,7 +2,8 @@
 
 It holds settings, versions and agents, and at the end the outcome and the certificate: what the chain of hashes does
 not cover. The ledger heads the run saw leave the database in a file of their own, which grows by a line for each entry;
-at the end the manifest has them too.
+at the end the manifest has them too. The checkpoints that agents cosigned are in another such file, the last one in the
+manifest.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .run import Run
 
 FILE = "manifest.json"
 CHECKPOINTS = "checkpoints.jsonl"
+NOTES = "notes.jsonl"
 RUNS = "fedincentive-runs"  # where runs are kept unless they are told otherwise
 RECEIPTS = "receipts"  # of the agents that are played beside the center, a folder for each
 DEFAULT = "ledger.sqlite"  # as hosts name the ledger that state/ belongs to
@@ -119,6 +121,7 @@ class Manifest:
 
     def __init__(self, values: dict[str, Any], heads: Heads) -> None:
         self.values, self.heads = values, heads
+        self.cosigned = ""
 
     @classmethod
     def begin(cls, run: Run, mechanism: str, folder: Path | None) -> Manifest:
@@ -146,11 +149,28 @@ class Manifest:
         """The ledger as this run saw it last: count and hash, as `ledger verify --checkpoint` takes them."""
         return self.heads.last
 
+    def witness(self, directory: Path | None, cosigned: str) -> None:
+        """Keep a checkpoint with the agents' cosignatures. The last one is in the state too: a resumed run writes it
+        again, which readers of the file do not mind."""
+        if not cosigned or cosigned == self.cosigned:
+            return
+        if directory is not None:
+            with open(directory / NOTES, "a+b") as file:
+                file.seek(0, os.SEEK_END)
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":  # a crash cut the last line
+                        file.write(b"\n")
+                file.write(json.dumps({"note": cosigned}).encode() + b"\n")
+        self.cosigned = cosigned
+
     def write(self, directory: Path, outcome: Mapping[str, Any] | None, certificate: Certificate | None) -> None:
         """For reading only: the state has all of it. The heads of a run that goes on are in the file it names."""
         certified = None if certificate is None else certificate.to_json()
         heads = CHECKPOINTS if outcome is None else self.heads.lines()
         values = {**self.values, "checkpoints": heads, "outcome": outcome, "certificate": certified}
+        if self.cosigned:
+            values["cosigned"] = self.cosigned
         text = json.dumps(values, sort_keys=True, indent=1).encode()
         replace(directory / FILE, lambda file: file.write(text), durable=False)
 

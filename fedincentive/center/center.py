@@ -449,6 +449,7 @@ class Center:
             self.manifest.heads.add(self._pending, receipts)
             self._show_in_log(receipts)
         self._pending = []
+        self.manifest.witness(self.path, self.run.cosigned)
         if self.path is not None and manifest:
             self._write_manifest(self.outcome)
         self._open_round()

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ProvenanceError
 from ..ledger import Ledger
+from ..ledger.chain import origin
 from ..provenance.keys import PrivateKey, PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Head, Note, SignatureLine
@@ -36,7 +37,7 @@ class Log:
         first = self.ledger.row(1)
         if first is None:
             raise ProvenanceError(f"The ledger {self.ledger.address} is empty: there is nothing to show yet.")
-        return f"fedincentive-ledger/{first.hash[:32]}"
+        return origin(first.hash)
 
     def appended(self, seq: int, body: str) -> None:
         """An entry of this run; other runs may have written before it."""

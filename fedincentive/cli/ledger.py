@@ -1,4 +1,4 @@
-"""`fedincentive ledger`: read, check, export and copy a payment ledger. No command here changes one."""
+"""`fedincentive ledger`: read, check, export and copy a payment ledger. Only those of `audit.py` add entries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import click
 from .. import ledger as books
 from ..errors import LedgerDamaged, LedgerError
 from ..files import replace
-from ..ledger import copies
+from ..ledger import copies, periods
 from ..ledger.address import shown
 from ..ledger.chain import Checkpoint
 from ..ledger.export import FORMATS, decimal, keep_apart
-from ..ledger.statement import Statement
 from ..ledger.statement import statement as make_statement
 from ..ledger.verify import Verification, unreadable
 from ..ledger.verify import verify as check
+from ..reports.statements import FORMATS as STATEMENTS
+from ..reports.statements import columns
+from . import audit
 
 target = click.argument("target", metavar="LEDGER")
 one_run = click.option("--run", help="Only this run.")
@@ -93,19 +95,44 @@ def balances(target: str, run: str | None, as_json: bool) -> None:
 @target
 @click.argument("agent")
 @one_run
+@click.option("--period", metavar="NAME", help="Only this closed period.")
+@click.option("--format", "form", type=click.Choice(["text", "csv", "json", "html"]), default="text", show_default=True)
+@audit.notes
+@audit.folder
+@audit.names
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: the screen.")
 @as_json
-def statement(target: str, agent: str, run: str | None, as_json: bool) -> None:
-    """What AGENT committed and delivered, was paid or charged, and by which rule."""
+def statement(
+    target: str,
+    agent: str,
+    run: str | None,
+    period: str | None,
+    form: str,
+    notes: tuple[Path, ...],
+    folder: Path | None,
+    names: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """What AGENT committed and delivered, was paid or charged, and by which rule.
+
+    With --note every line has its dates, and in JSON and HTML the receipt that proves it under the newest checkpoint;
+    the HTML page is made to be printed. --json is --format json.
+    """
+    people = audit.people(names)
+    signed = [note for path in notes for note in audit.notes_in(path)]
     with books.read(target) as book:
-        account = make_statement(book, agent, run)
+        ended = None if period is None else periods.find(book, period)
+        account = make_statement(book, people.account(agent), run, signed, audit.exchanged(folder), ended)
         if not account.lines:
-            names = ", ".join(list(book.balances(run))[:10])
-            raise click.ClickException(f"There is no account {agent!r} here. The first ones: {names or 'none'}.")
-    if as_json:
-        totals = {"minor": account.minor, "balance": account.balance, "delivered": account.delivered}
-        click.echo(json.dumps({"account": agent, **totals, "lines": [vars(line) for line in account.lines]}))
-        return
-    _show_statement(account)
+            known = ", ".join(list(book.balances(run))[:10])
+            raise click.ClickException(f"There is no account {agent!r} here. The first ones: {known or 'none'}.")
+    text = STATEMENTS["json" if as_json else form](account, people.name(account.account))
+    if output is None or str(output) == "-":
+        click.echo(text, nl=False)
+    else:
+        keep_apart(output, [target])
+        replace(output, lambda file: file.write(text.encode()), durable=False)
 
 
 @ledger.command()
@@ -119,15 +146,25 @@ def statement(target: str, agent: str, run: str | None, as_json: bool) -> None:
     help="A head seen before, or a file (manifest, log, report) with such heads in it; those of other ledgers are "
     "skipped. May be repeated.",
 )
+@audit.notes
+@audit.folder
 @as_json
-def verify(target: str, recompute: bool, seen: tuple[str, ...], as_json: bool) -> None:
-    """Check the whole ledger. Exits 0 when it is clean, 1 when something was found, 2 when called wrongly."""
+def verify(
+    target: str, recompute: bool, seen: tuple[str, ...], notes: tuple[Path, ...], folder: Path | None, as_json: bool
+) -> None:
+    """Check the whole ledger. Exits 0 when it is clean, 1 when something was found, 2 when called wrongly.
+
+    With --keys the keys in every run's terms must be those in the folder, or keys that these replaced.
+    """
     given = {text: _checkpoints(text) for text in seen}
     own = given
+    signed = [note for path in notes for note in audit.notes_in(path)]
+    exchanged = audit.exchanged(folder)
     try:
         with books.read(target) as book:
             own = {text: _own(text, found, book.identity) for text, found in given.items()}
-            result = check(book, recompute=recompute, checkpoints=[one for found in own.values() for one in found])
+            heads = [one for found in own.values() for one in found]
+            result = check(book, recompute=recompute, checkpoints=heads, notes=signed, keys=exchanged)
     except LedgerDamaged as error:
         result = unreadable(error)
     except LedgerError as error:
@@ -190,6 +227,14 @@ def import_(export: Path, target: str) -> None:
     click.echo(f"{shown(target)} holds the ledger up to {head}")
 
 
+def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: set[int]) -> None:
+    click.echo(columns(titles, rows, right), nl=False)
+
+
+for command in audit.COMMANDS:
+    ledger.add_command(command)
+
+
 def _checkpoints(text: str) -> list[Checkpoint]:
     if not Path(text).is_file():
         try:
@@ -221,6 +266,7 @@ def _as_json(result: Verification, skipped: int) -> str:
             "recomputed": result.recomputed,
             "checkpoints": result.checkpoints,
             "skipped": skipped,
+            "notes": [{"size": note.size, "cosigned": dict(note.times)} for note in result.notes],
             "findings": [vars(finding) for finding in result.findings],
         }
     )
@@ -230,29 +276,8 @@ def _as_text(result: Verification, skipped: int) -> str:
     checked = f"{result.head.count} entries, {result.postings} postings, {result.checkpoints} checkpoints checked"
     checked += f" ({skipped} of other ledgers skipped)" if skipped else ""
     derived = "every amount derived again" if result.recomputed else "amounts not derived again (--recompute)"
+    noted = [f"note: {audit.told(note)}" for note in result.notes[-3:]]
+    if more := len(result.notes) - len(noted):
+        noted.insert(0, f"note: {more} earlier checkpoints hold too")
     verdict = "clean" if result.clean else f"{len(result.findings)} findings"
-    return "\n".join([*map(str, result.findings), f"{verdict}: {checked}, {derived}; head {result.head}"])
-
-
-def _show_statement(account: Statement) -> None:
-    def money(amount: int) -> str:
-        return decimal(amount, account.minor)
-
-    click.echo(f"Statement of {account.account}\n")
-    rows = [
-        (line.seq, line.run, line.round, line.kind, line.committed or "", line.delivered or "", money(line.amount),
-         money(line.balance), line.because)
-        for line in account.lines
-    ]  # fmt: skip
-    titles = ("seq", "run", "round", "kind", "committed", "delivered", "amount", "balance", "because")
-    _table(titles, rows, right={0, 2, 4, 5, 6, 7})
-    moved = f"paid {money(account.paid)}, charged {money(account.charged)}, balance {money(account.balance)}"
-    click.echo(f"\nTotal: delivered {account.delivered} points, {moved}")
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], right: set[int]) -> None:
-    cells = [list(map(str, titles)), *(list(map(str, row)) for row in rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(titles))]
-    for row in cells:
-        padded = (row[k].rjust(width) if k in right else row[k].ljust(width) for k, width in enumerate(widths))
-        click.echo("  ".join(padded).rstrip())
+    return "\n".join([*map(str, result.findings), *noted, f"{verdict}: {checked}, {derived}; head {result.head}"])

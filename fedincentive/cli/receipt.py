@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 
 import click
 
 from ..errors import ProvenanceError
+from ..ledger.notes import moment
 from ..provenance import receipts
 from ..provenance.keys import KeyRing, PublicKey, read_public
 
@@ -43,7 +43,7 @@ def verify(file: Path, log: tuple[str, ...], seen: tuple[str, ...], need: int) -
     times = receipts.verify(text, signer, witnesses)[1]
     click.echo("The log signed it.")
     for name, time in sorted(times.items(), key=lambda item: item[1]):
-        click.echo(f"  cosigned by {name!r} at {_date(time)}")
+        click.echo(f"  cosigned by {name!r} at {moment(time)}")
     if len(times) < need:
         click.echo(f"{len(times)} of the witnesses given cosigned it; {need} are needed.", err=True)
         sys.exit(1)
@@ -56,10 +56,3 @@ def _keys(given: str) -> list[PublicKey]:
         return [read_public(Path(given)) if given.endswith(".pub") else PublicKey.parse(given)]
     except ProvenanceError as error:
         raise click.UsageError(str(error)) from error
-
-
-def _date(time: int) -> str:
-    try:
-        return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"second {time}"

@@ -81,6 +81,11 @@ def genesis(minor: int) -> str:
     return sha256(b"fedincentive/ledger/1\n" + canonical(header(minor)).encode("ascii")).hexdigest()
 
 
+def origin(first: str) -> str:
+    """What checkpoints call a ledger, by the hash of its first entry: that one never changes, no other ledger has it."""
+    return f"fedincentive-ledger/{first[:32]}"
+
+
 def link(seq: int, previous: str, body: str) -> str:
     """The hash of entry `seq`."""
     digest = sha256(b"fedincentive/body/1\n" + body.encode("ascii")).hexdigest()

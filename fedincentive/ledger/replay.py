@@ -1,8 +1,9 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
-Beside the payments' own rules there are five: the terms, a commitment and signed reports are memos and post nothing
-(terms/1, commitment/1, reports/1), a reversal posts the corrected entry with the other sign (reversal/1), a transfer what a person decided
-(transfer/1). The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a
+Beside the payments' own rules there are these: the terms, a commitment, signed reports and a dispute are memos and post
+nothing (terms/1, commitment/1, reports/1, dispute/1), as do the end of a period and a payout that was settled (close/1,
+payout/1); a reversal posts the corrected entry with the other sign
+(reversal/1, and with signatures reversal/2), a transfer what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a
 run of an older release has none, and is held to its commitment as far as that goes.
 """
 
@@ -20,13 +21,22 @@ from ..errors import FedIncentiveError
 from ..payments import TREASURY, Amounts, Payment
 from ..payments.base import Body, Problem, points_within
 from ..terms import Terms
-from . import claims
+from . import claims, disputes, payout, periods
 from .claims import Claims
-from .corrections import TRANSFER
-from .store import REVERSAL
+from .corrections import SIGNED_TRANSFER, TRANSFER, wrong_signatures
+from .store import REVERSAL, SIGNED_REVERSAL
 
 COMMITTED = "commitment/1"
-KIND_OF = {terms.RULE: terms.KIND, COMMITTED: COMMITMENT, REVERSAL: CORRECTION, TRANSFER: CORRECTION}
+REVERSALS, TRANSFERS = (REVERSAL, SIGNED_REVERSAL), (TRANSFER, SIGNED_TRANSFER)
+KIND_OF = {
+    terms.RULE: terms.KIND,
+    COMMITTED: COMMITMENT,
+    disputes.RULE: disputes.KIND,
+    periods.RULE: periods.KIND,
+    payout.RULE: payout.KIND,
+    **dict.fromkeys((*REVERSALS, *TRANSFERS), CORRECTION),
+}
+LATER = {disputes.KIND, periods.KIND, payout.KIND}  # memos that may come after later rounds; their kinds end with a digest of what they are about
 
 
 @dataclass
@@ -55,12 +65,16 @@ class Replay:
         self._runs: dict[str, RunSoFar] = {}
         self._payments: dict[str, type[Payment] | None] = {}  # by rule; asking for an unknown one takes long
         self._reversed: set[int] = set()
+        self._closed = 0  # entries in closed periods
         self._others: dict[str, Callable[[Body], Iterator[Problem | Amounts]]] = {
             terms.RULE: self._terms,
             COMMITTED: self._commitment,
             claims.RULE: self._reports,
-            REVERSAL: self._reversal,
-            TRANSFER: self._transfer,
+            disputes.RULE: self._dispute,
+            periods.RULE: self._period,
+            payout.RULE: self._payout,
+            **dict.fromkeys(REVERSALS, self._reversal),
+            **dict.fromkeys(TRANSFERS, self._transfer),
         }
 
     def problems(self, body: Body) -> Iterator[Problem]:
@@ -95,11 +109,14 @@ class Replay:
     @property
     def unbound(self) -> tuple[str, ...]:
         """The runs without terms: their amounts follow from their inputs, but nobody knows what was agreed."""
-        return tuple(name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
+        unbound = (name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
+        return tuple(name for name in unbound if set(self._runs[name].counts) - {periods.KIND, payout.KIND})
 
     def _held(self, run: RunSoFar, body: Body) -> Iterator[Problem]:
         """In what an entry differs from the terms: its place, kind, rule, accounts, and the payment's own terms."""
         kind, rule, number = body["kind"], body["rule"], body["round"]
+        if (memo := kind.partition("-")[0]) in LATER:
+            kind = memo
         before = run.counts.get(kind, 0)
         run.counts[kind], run.entries = before + 1, run.entries + 1
         if (rule in KIND_OF and kind != KIND_OF[rule]) or (rule == claims.RULE) != kind.startswith(claims.PREFIX):
@@ -112,7 +129,7 @@ class Replay:
             return
         if agreed.bound and kind == CORRECTION and not str(body["inputs"].get("reason", "")).strip():
             yield "terms", "a correction needs a reason"
-        if agreed.bound and kind != CORRECTION:
+        if agreed.bound and kind != CORRECTION and kind not in LATER:
             if number < run.last:
                 yield "order", f"it is of round {number}, an entry of round {run.last} came before it"
             run.last = max(run.last, number)
@@ -194,7 +211,43 @@ class Replay:
             yield from run.claims.take(body)
         yield {}
 
+    def _dispute(self, body: Body) -> Iterator[Problem | Amounts]:
+        run, given = self._runs.setdefault(body["run"], RunSoFar()), body["inputs"]
+        if run.terms is None:
+            yield "signature", "there is a dispute, but the run has no terms."
+        else:
+            disputed = self._lookup(given["disputes"])
+            found = disputes.wrong_dispute(given, run.terms, body["run"], disputed)
+            yield from (("signature", f"{wrong}.") for wrong in found)
+        yield {}
+
+    def _period(self, body: Body) -> Iterator[Problem | Amounts]:
+        given = body["inputs"]
+        if given["after"] != self._closed or given["size"] <= self._closed or body["run"] != f"{periods.RUN}{given['period']}":
+            yield "terms", f"a period begins after entry {self._closed}, where the one before it ended."
+        periods.note_of(given)  # `verify` holds it to the entries
+        self._closed = given["size"]
+        yield {}
+
+    def _payout(self, body: Body) -> Iterator[Problem | Amounts]:
+        """That it was settled is the payer's word."""
+        given = body["inputs"]
+        if body["run"] != (f"{periods.RUN}{given['of']}" if given["by"] == "period" else given["of"]):
+            yield "terms", f"it is of {given['by']} {given['of']!r} but stands in run {body['run']!r}."
+        if any(type(units) is not int for units in given["paid"].values()) or set(given["paid"]) & set(given["open"]):
+            yield "recompute", "what was paid and what is open cannot be told apart."
+        yield {}
+
+    def _signed(self, body: Body) -> Iterator[Problem]:
+        """A correction has two signatures, in runs with keys always."""
+        run = self._runs.setdefault(body["run"], RunSoFar())
+        if body["rule"] in (SIGNED_REVERSAL, SIGNED_TRANSFER):
+            yield from (("signature", wrong) for wrong in wrong_signatures(body))
+        elif run.claims is not None:
+            yield "signature", "a correction in a signed run needs the signatures of an author and an approver."
+
     def _reversal(self, body: Body) -> Iterator[Problem | Amounts]:
+        yield from self._signed(body)
         target = self._target(body)
         if body["inputs"]["corrects"] in self._reversed:
             yield "recompute", f"entry {body['inputs']['corrects']} was reversed before."
@@ -202,6 +255,7 @@ class Replay:
         yield {account: -amount for account, amount in target["postings"].items()}
 
     def _transfer(self, body: Body) -> Iterator[Problem | Amounts]:
+        yield from self._signed(body)
         self._target(body)
         yield body["inputs"]["amounts"]
 

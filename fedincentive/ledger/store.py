@@ -15,7 +15,7 @@ from ..errors import LedgerConflict, LedgerDamaged, LedgerError
 from . import chain
 from .chain import Checkpoint
 
-REVERSAL = "reversal/1"
+REVERSAL, SIGNED_REVERSAL = "reversal/1", "reversal/2"
 
 
 @dataclass(frozen=True)
@@ -286,5 +286,5 @@ def corrected(entry: Entry, target: Row | None, earlier: list[Row]) -> None:
     if target.hash != digest:
         raise LedgerError(f"The correction points at entry {seq} with hash {digest}, but its hash is {target.hash}.")
     for row in earlier:
-        if entry.rule == stored_body(row).get("rule") == REVERSAL:
+        if {entry.rule, stored_body(row).get("rule")} <= {REVERSAL, SIGNED_REVERSAL}:
             raise LedgerError(f"Entry {seq} was reversed already, by entry {row.seq}.")

@@ -16,21 +16,29 @@
 | claims | the entry breaks what it claims |
 | corrects | a correction points at nothing, or at an entry with another hash |
 | rule, recompute, terms, total, previous | the amounts, or what they are derived from, do not follow from the chain |
+| signature | something is said in the name of somebody who did not sign it |
 | checkpoint | the chain is shorter than, or differs from, one seen before |
+| note | a signed checkpoint is of another history, or its signatures are not what they claim to be |
+| keys | the keys in a run's terms or under a correction are not those that were exchanged, or there are none |
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import terms
 from ..entry import BALANCED, POSTINGS, TREASURY, VERSION, canonical, difference, posted_text
-from ..errors import LedgerDamaged, LedgerError
-from . import chain
+from ..errors import LedgerDamaged, LedgerError, ProvenanceError
+from ..provenance.keys import PublicKey
+from ..provenance.merkle import Tree
+from ..provenance.notes import Note
+from . import chain, payout, periods
 from .chain import Checkpoint
+from .notes import Dated, Keys, checked
 from .replay import Replay
 from .store import Ledger, Row, pairs
 
@@ -57,15 +65,26 @@ class Verification:
     recomputed: bool
     checkpoints: int
     unbound: tuple[str, ...] = ()  # runs without terms: their amounts are only consistent with their inputs
+    notes: tuple[Dated, ...] = ()  # the signed checkpoints that were given and hold
 
     @property
     def clean(self) -> bool:
         return not self.findings
 
 
-def verify(book: Ledger, *, recompute: bool = False, checkpoints: Iterable[Checkpoint] = ()) -> Verification:
-    """Check the whole ledger as it stands at this moment; with `recompute` derive every amount again."""
-    return _Check(book, recompute, list(checkpoints)).run()
+def verify(
+    book: Ledger,
+    *,
+    recompute: bool = False,
+    checkpoints: Iterable[Checkpoint] = (),
+    notes: Iterable[Note] = (),
+    keys: Mapping[str, Sequence[PublicKey]] | None = None,
+) -> Verification:
+    """Check the whole ledger as it stands at this moment; with `recompute` derive every amount again.
+
+    `notes` are signed checkpoints, `keys` what was exchanged with the contract: each name's key and those before it.
+    """
+    return _Check(book, recompute, list(checkpoints), list(notes), keys).run()
 
 
 def unreadable(error: LedgerDamaged) -> Verification:
@@ -74,8 +93,17 @@ def unreadable(error: LedgerDamaged) -> Verification:
 
 
 class _Check:
-    def __init__(self, book: Ledger, recompute: bool, checkpoints: list[Checkpoint]) -> None:
-        self.book = book
+    def __init__(
+        self,
+        book: Ledger,
+        recompute: bool,
+        checkpoints: list[Checkpoint],
+        notes: list[Note],
+        exchanged: Mapping[str, Sequence[PublicKey]] | None,
+    ) -> None:
+        self.book, self.notes, self.exchanged = book, notes, exchanged
+        self.named, self.dated = Keys(), list[Dated]()
+        self.signed: dict[str, bool] = {}  # by run
         self.replay = Replay(book.minor, self._body) if recompute else None
         self.checkpoints = checkpoints
         self.findings: list[Finding] = []
@@ -92,7 +120,8 @@ class _Check:
         head = Checkpoint(len(self.hashes) - 1, self.hashes[-1], self._identity())
         unbound = self.replay.unbound if self.replay else ()
         derived = self.replay is not None
-        return Verification(tuple(self.findings), head, self.postings, derived, len(self.checkpoints), unbound)
+        dated = tuple(self.dated)
+        return Verification(tuple(self.findings), head, self.postings, derived, len(self.checkpoints), unbound, dated)
 
     def _check(self) -> None:
         for message in self.book.catalogue():
@@ -113,6 +142,10 @@ class _Check:
         self._count()
         for checkpoint in self.checkpoints:
             self._checkpoint(checkpoint)
+        self._notes()
+        for run, signed in self.signed.items() if self.exchanged is not None else ():
+            if not signed:
+                self._find("keys", None, f"run {run!r} has no keys in its terms: nobody signed what it says.")
 
     def _count(self) -> None:
         told = (len(self.hashes) - 1, self.postings)
@@ -147,6 +180,11 @@ class _Check:
             if canonical(body) != row.body:
                 yield "body", "its body is not in canonical form."
             yield from self.replay.problems(body)
+        try:
+            yield from self._keys(row, body["kind"])
+        except (LedgerError, ProvenanceError, KeyError, TypeError, AttributeError) as error:
+            if self.exchanged is not None or body["kind"] == periods.KIND:
+                yield "keys", f"its keys or its checkpoint cannot be read: {type(error).__name__} {error}."
 
     def _amounts(self, row: Row, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
         amounts, text = body["postings"], self.book.posted(row.seq)
@@ -167,6 +205,43 @@ class _Check:
             yield "zero-sum", f"its amounts sum to {sum(amounts.values())}, its postings to {sum(stored.values())}."
         if BALANCED in body["claims"] and (TREASURY in amounts or TREASURY in stored):
             yield "claims", f"it claims to be {BALANCED} but posts to the treasury."
+
+    def _keys(self, row: Row, kind: str) -> Iterator[tuple[str, str]]:
+        """Whose keys the entry names, whether they are those that were exchanged, and the checkpoint it may hold."""
+        if kind not in (terms.KIND, periods.KIND) and not row.corrects:
+            if not kind.startswith(payout.KIND):
+                self.signed.setdefault(row.run, False)
+            return
+        given, named = json.loads(row.body)["inputs"], {}
+        if kind == periods.KIND:
+            self.notes.append(periods.note_of(given))
+        elif row.corrects:
+            named = {PublicKey.parse(given[who]).name: given[who] for who in ("author", "approver") if who in given}
+        else:
+            agreed = given["terms"]
+            self.signed[row.run] = "center" in agreed
+            named = {name: one.get("key") for name, one in agreed["agents"].items()}
+            named = {"center": agreed.get("center"), **named} if self.signed[row.run] else {}
+            self.named.take(agreed)
+        for name, vkey in named.items() if self.exchanged is not None else ():
+            known = [key.vkey for key in self.exchanged.get(name, ())]
+            if vkey is not None and vkey not in known:
+                told = f"exchanged was {known[0]}" if known else "none was exchanged"
+                yield "keys", f"the key of {name!r} is {vkey} here, {told}."
+
+    def _notes(self) -> None:
+        if not self.notes:
+            return
+        try:
+            tree = Tree(self.hashes[1:])
+        except (UnicodeEncodeError, AttributeError):
+            return  # not hashes at all: that was found already
+        for note in self.notes:
+            dated, wrong = checked(note, tree, self.hashes[1:], self.named)
+            for message in wrong:
+                self._find("note", None, f"the checkpoint of {note.head.size} entries: {message}.")
+            if not wrong:
+                self.dated.append(dated)
 
     def _correction(self, row: Row) -> Iterator[tuple[str, str]]:
         given = json.loads(row.body)["inputs"]

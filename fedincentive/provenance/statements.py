@@ -16,13 +16,14 @@ import base64
 import json
 import os
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from ..entry import canonical
 from ..errors import ProvenanceError
 from ..files import replace, sync_directory
-from .keys import PrivateKey, PublicKey, create, from_base64, name_in_files, read_public, words
+from .keys import KeyRing, PrivateKey, PublicKey, create, from_base64, name_in_files, read_public, words
 
 SIGNERS = {"rotate": {"old", "new"}, "revoke": {"by"}}
 KEYS = {"rotate": {"old", "new"}, "revoke": {"by", "key"}}
@@ -113,3 +114,25 @@ def revoke(name: str, directory: str | Path, recovery: PrivateKey, why: str = ""
             os.rename(file, f"{file}.{ending}")
     sync_directory(statement.parent)
     return statement
+
+
+def known_keys(directory: str | Path) -> dict[str, list[PublicKey]]:
+    """Everybody's key in a folder, and the ones it replaced by the rotations that are kept there."""
+    folder = Path(directory)
+    keys = {name: [key] for name, key in KeyRing.read(folder).public.items()}
+    for name, known in keys.items():
+        files = sorted(folder.glob(f"{escape(name_in_files(name))}.rotated-*.json"))
+        said = [_rotation(file) for file in files]
+        while older := [old for old, new in said if new in known and old not in known]:
+            known.extend(older)
+    return keys
+
+
+def _rotation(file: Path) -> tuple[PublicKey, PublicKey]:
+    """The old and the new key of a rotation, which both signed."""
+    text = file.read_text("utf-8", errors="replace")
+    try:
+        old = PublicKey.parse(json.loads(text)["said"]["old"])
+        return old, PublicKey.parse(read_statement(text, old)["new"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ProvenanceError(f"{file} does not prove that a key was rotated: {error} Remove it, or ask for it again.") from error

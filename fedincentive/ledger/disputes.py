@@ -1,0 +1,70 @@
+"""Disputes: an agent that the ledger calls absent shows the report it signed. A memo keeps it; no money moves.
+
+    {"agent": NAME, "disputes": SEQ, "claim": {...}, "signature": BASE64}
+
+`claim` and `signature` are the report as the agent signed it. They prove that the agent answered this broadcast at some
+time, not that the answer arrived, or in time: who is right cannot be decided from a ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+from ..entry import Entry
+from ..errors import LedgerError
+from ..provenance.keys import PublicKey, from_base64, words
+from ..terms import KIND as TERMS
+from ..terms import Terms
+from .store import Ledger
+
+KIND, RULE = "dispute", "dispute/1"
+
+
+def dispute(book: Ledger, kept: str, agent: str) -> Entry:
+    """The memo for what an agent kept (dispute-ROUND.json), if the ledger does call it absent and it did sign."""
+    try:
+        held = json.loads(kept)
+        claim, signature, entry = held["claim"], held["signature"], held["entry"]
+        run, named = claim["run"], claim["agent"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerError(f"This is not what an agent keeps for a dispute ({error}): give its dispute-ROUND.json.") from error
+    if named != agent:
+        raise LedgerError(f"The report in this file is by {named!r}, not by {agent!r}.")
+    agreed, seq, absence = None, 0, {}
+    for record in book.chained(run):
+        if record.entry.kind == TERMS:
+            agreed = Terms.read(record.entry.inputs["terms"])
+        if record.entry.body == entry:
+            seq, absence = record.seq, json.loads(record.entry.body)
+    if agreed is None or not agreed.keys:
+        raise LedgerError(f"Run {run!r} has no terms with keys in this ledger: a signature in it proves nothing.")
+    if not seq:
+        raise LedgerError("The entry that the file disputes is not in this ledger: it is another one, or was rewritten.")
+    inputs = {"agent": agent, "disputes": seq, "claim": claim, "signature": signature}
+    for wrong in wrong_dispute(inputs, agreed, run, absence):
+        raise LedgerError(f"The dispute is not recorded: {wrong}.")
+    name = sha256(str(signature).encode()).hexdigest()[:16]
+    return Entry(run, claim["round"], f"{KIND}-{name}", RULE, inputs, {})
+
+
+def wrong_dispute(given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None) -> Iterator[str]:
+    """What is wrong with a dispute: it must be about an absence, and the agent must have signed that very report."""
+    claim, agent = given["claim"], given["agent"]
+    place = {"run": run, "agent": agent, "terms": agreed.digest}
+    if disputed is None or disputed["run"] != run or agent not in disputed["inputs"].get("absent", ()):
+        yield f"entry {given['disputes']} does not call {agent!r} absent"
+        return
+    if disputed["kind"] != f"reports-{claim.get('phase')}" or disputed["round"] != claim.get("round"):
+        yield f"the report is not of the round and phase of entry {given['disputes']}"
+    if {key: claim.get(key) for key in place} != place:
+        yield "the report is for another run, other terms or by another agent"
+    try:
+        key = PublicKey.parse((agreed.keys or {}).get(agent, ""))
+        signed = key.verify(from_base64(given["signature"]), words("report", claim))
+    except (ValueError, TypeError):
+        signed = False
+    if not signed:
+        yield f"{agent!r} did not sign the report"
