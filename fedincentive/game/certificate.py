@@ -272,6 +272,12 @@ class Fact:
         return f"{shown} ({self.note})" if self.note else shown
 
 
+SAID: dict[Basis | None, str] = {
+    "reported": "is what was said in their names: nobody signed it, so nobody can be held to it",
+    "signed": "is what each of them signed: who said it is proven, not that it is true",
+}
+
+
 @dataclass(frozen=True)
 class Certificate:
     """One printable and JSON-able result: `print(certificate)`, `certificate.to_json()`, `Certificate.from_json`.
@@ -299,6 +305,7 @@ class Certificate:
     over_budget: tuple[Shortfall, ...] | None
     rationality_basis: Basis
     findings: tuple[Verdict, ...]
+    basis: Basis | None = None  # how it is known what agents gave; None in certificates of older releases
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -340,6 +347,8 @@ class Certificate:
             rows.append(("over budget", _shortfalls(self.over_budget, "pays", "budget"), self.rationality_basis))
         head = f"Certificate: {self.agents} agents, {'; '.join(self.payments) or 'no payments'}"
         lines = [head, *(f"  {label:<22}{text}  [{basis}]" for label, text, basis in rows)]
+        if self.basis in SAID:
+            lines.insert(1, f"  {'what agents gave':<22}{SAID[self.basis]}  [{self.basis}]")
         if self.findings:
             lines += ["Claims", *(f"  {found.claim:<22}{found}  [{found.basis}]" for found in self.findings)]
         return "\n".join(lines)
@@ -465,6 +474,7 @@ def certify(known: Evidence) -> Certificate:
         over_budget=known.over_budget,
         rationality_basis="unavailable" if known.losers is None else known.known,
         findings=findings(known),
+        basis=known.basis,
         **known.facts,
     )
 
