@@ -94,7 +94,7 @@ def folder_name(name: str, value: Any) -> str:
     path(name, value)
     if any(c in value for c in "/\\") or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
         raise SettingError(
-            f"{name} is {shown(value)}: it names a folder, so give printable characters without slashes, at most 200 bytes."
+            f"{name} is {shown(value)}: it names a folder, so give printable characters without slashes, at most 200 bytes."  # noqa: E501
         )
     return str(value)
 
