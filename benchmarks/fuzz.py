@@ -4,7 +4,7 @@ Frames go through the wire's decoder and on to the center, reports to the center
 the core's, the hosts', games, strategies and lies, keys, manifests, entries and exported ledgers. Each may be taken or
 refused by the one error its reader promises; anything else, more than a second of work or a leap in memory is a failure,
 and is printed with the command that repeats it. An input depends on (seed, campaign, number) alone.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ FLOATS = (
     float("nan"),
 )
 TEXTS = (
-    "", " ", "a", "agent-1", "agent-2", "treasury", "\0", "a\0b", "\n", "\ud800", "\u00e9", "e\u0301", "\u202e", "\U0001d7d9",
+    "", " ", "a", "agent-1", "agent-2", "treasury", "\0", "a\0b", "\n", "\ud800", "\u00e9", "e\u0301", "\u202e", "\U0001d7d9",  # noqa: E501
     "1", "-1", "0.5", "1e400", "1e-400", "1e99999999", "1_0", "1/3", "1/0", "nan", "inf", "0x10", "9" * 5000, "x" * 300,
     "x" * 100_000, "=1+1", "../../x", "/dev/null", "/", "~", "true", "null", "run", "train", "contribute", "2024-99-99",
 )  # fmt: skip
@@ -414,7 +414,7 @@ PLAUSIBLE: dict[str, tuple[Any, ...]] = {
     "phi": ("audited", "paper"),
     "h": ("previous", "zero", "clarke"),
     **dict.fromkeys(("rounds", "scale", "minor", "sampled", "agents", "comm_round", "parameters"), (1, 2, 3, 10**6)),
-    **dict.fromkeys(("gamma", "eta", "tau", "tol", "loss_cap", "value_per_nat", "audit", "quorum", "clip"), (0.5, 1e-300, 1e300, "1e5")),
+    **dict.fromkeys(("gamma", "eta", "tau", "tol", "loss_cap", "value_per_nat", "audit", "quorum", "clip"), (0.5, 1e-300, 1e300, "1e5")),  # noqa: E501
     **dict.fromkeys(("beta", "fine"), ("2", "0.05", "1e17", "1e-17", 3)),
     **dict.fromkeys(("w0", "target", "s0"), ([0.0], [1.0, 2.0], [1e300, 1e300])),
 }  # fmt: skip
@@ -508,8 +508,8 @@ def through_file(read: Callable[[Path], object]) -> Callable[[bytes], bool]:
 SCRATCH = Path(tempfile.mkdtemp(prefix="fedincentive-fuzz-")) / "input"
 
 YAMLS = [path.read_bytes() for path in sorted(GAMES.glob("*.yaml"))]
-TAGS = (b"!!int x", b"!!float x", b"!!timestamp x", b"2024-99-99", b"0b_", b"0x_", b"!!binary x", b"!!set {a, b}", b"!!python/object:os.x {}",
-        b"&a [*a]", b"<<: 3", b"? [a]\n: b", b"1:60:99", b"0x" + b"f" * 5000, b"9" * 5000, b"!!omap 3", b"\t", b"--- a\n--- b", b"{" * 2000, b"- " * 2000)  # fmt: skip
+TAGS = (b"!!int x", b"!!float x", b"!!timestamp x", b"2024-99-99", b"0b_", b"0x_", b"!!binary x", b"!!set {a, b}", b"!!python/object:os.x {}",  # noqa: E501
+        b"&a [*a]", b"<<: 3", b"? [a]\n: b", b"1:60:99", b"0x" + b"f" * 5000, b"9" * 5000, b"!!omap 3", b"\t", b"--- a\n--- b", b"{" * 2000, b"- " * 2000)  # fmt: skip  # noqa: E501
 
 
 def make_yaml(rng: random.Random) -> bytes:
@@ -718,7 +718,7 @@ def main() -> int:
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(found.counts.items()))
         slowest = f"slowest {1000 * found.slowest[0]:.0f} ms (number {found.slowest[1]})"
         print(
-            f"{name:12s}{sum(found.counts.values()):>10,} inputs: {counts}; {slowest}; {time.monotonic() - start:.0f} s",
+            f"{name:12s}{sum(found.counts.values()):>10,} inputs: {counts}; {slowest}; {time.monotonic() - start:.0f} s",  # noqa: E501
             flush=True,
         )
         failed += len(found.failures)

@@ -97,10 +97,10 @@ def text(name: str, value: Any) -> str:
 
 
 def folder_name(name: str, value: Any) -> str:
-    text(name, value)
+    path(name, value)
     if any(c in value for c in "/\\") or not value.isprintable() or value in (".", "..") or len(value.encode()) > 200:
         raise SettingError(
-            f"{name} is {shown(value)}: it names a folder, so give printable characters without slashes, at most 200 bytes."
+            f"{name} is {shown(value)}: it names a folder, so give printable characters without slashes, at most 200 bytes."  # noqa: E501
         )
     return str(value)
 

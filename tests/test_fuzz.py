@@ -46,7 +46,7 @@ SHOWN = {
     "long": "x" * 10**6,
 }
 TYPES: dict[str, Any] = {
-    "too large": 10**400, "unwritable": UNWRITABLE, "list": [], "mapping": {"a": [1]}, "laughs": laughs(), "bytes": b"x",
+    "too large": 10**400, "unwritable": UNWRITABLE, "list": [], "mapping": {"a": [1]}, "laughs": laughs(), "bytes": b"x",  # noqa: E501
     "lists": {"w": [1.0]}, "numbered": {1: np.zeros(2)}, "array": np.zeros(3),
 }  # fmt: skip
 VECTORS = {"laughs": laughs(), "too large": [10**400], "deep": [[[[1.0]]]], "text": ["x"], "nan": [float("nan")]}
@@ -107,7 +107,7 @@ def test_messages_of_errors_are_bounded() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "9" * 5000, "0x" + "f" * 5000, "2024-99-99", "!!int x", "!!float x", "!!timestamp x", "0b_", "!!map x", "!!set x",
+        "9" * 5000, "0x" + "f" * 5000, "2024-99-99", "!!int x", "!!float x", "!!timestamp x", "0b_", "!!map x", "!!set x",  # noqa: E501
         "{" * 20_000, "[" * 20_000, "&a [*a]", "*b", "!!python/object:os.system {}", "\ta", "? [a]\n  : b", "- " * 3000,
     ],
 )  # fmt: skip

@@ -29,16 +29,16 @@ from fedincentive.cli import main
 
 LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 30))
 TEXTS = (
-    "", " ", "x", "-", "--", "-1", "0", "1e400", "-1e400", "1" + "0" * 400, "nan", "inf", "1/0", "1_0", "0x10", "9" * 5000,
-    "x" * 5000, "a\0b", "a\nb", "\ud800", "\u00e9", "\u202e", "=", "agent-1=", "=x", "agent-1=x", "nobody=gradient", "a=b=c",
+    "", " ", "x", "-", "--", "-1", "0", "1e400", "-1e400", "1" + "0" * 400, "nan", "inf", "1/0", "1_0", "0x10", "9" * 5000,  # noqa: E501
+    "x" * 5000, "a\0b", "a\nb", "\ud800", "\u00e9", "\u202e", "=", "agent-1=", "=x", "agent-1=x", "nobody=gradient", "a=b=c",  # noqa: E501
     "postgresql://127.0.0.1:1/none", "postgresql://[", "sqlite://x", "1:" + "ab" * 32, "9" * 5000 + ":" + "ab" * 32,
 )  # fmt: skip
 GAMES = {
-    "empty": "", "number": "3", "list": "[1]", "text": "x", "nothing": "game:", "kind": "game: {kind: x}", "tab": "\tgame: 1",
+    "empty": "", "number": "3", "list": "[1]", "text": "x", "nothing": "game:", "kind": "game: {kind: x}", "tab": "\tgame: 1",  # noqa: E501
     "twice": "game: {kind: example, kind: repaired}", "deep": "[" * 20_000, "steps": "- " * 5000, "laughs": LAUGHS,
-    "in game": LAUGHS + "game: *a29", "in w0": LAUGHS + "game: {kind: example, w0: *a29}", "itself": "game: &g {kind: example, w0: *g}",
-    "date": "game: {kind: 2024-99-99}", "digits": f"game: {{kind: {'9' * 5000}}}", "hexadecimal": f"game: {{kind: 0x{'f' * 5000}}}",
-    "object": "game: !!python/object/apply:os.system [true]", "key": "? [a]\n: b", "documents": "game: {kind: example}\n---\na: b",
+    "in game": LAUGHS + "game: *a29", "in w0": LAUGHS + "game: {kind: example, w0: *a29}", "itself": "game: &g {kind: example, w0: *g}",  # noqa: E501
+    "date": "game: {kind: 2024-99-99}", "digits": f"game: {{kind: {'9' * 5000}}}", "hexadecimal": f"game: {{kind: 0x{'f' * 5000}}}",  # noqa: E501
+    "object": "game: !!python/object/apply:os.system [true]", "key": "? [a]\n: b", "documents": "game: {kind: example}\n---\na: b",  # noqa: E501
     "names": "game: {kind: data-value, agents: [{name: a, s_max: 1}, {name: a, s_max: 1}]}",
     "treasury": "game: {kind: data-value, agents: [{name: treasury, s_max: 1}, {name: a, s_max: 1}]}",
     "unprintable": 'game: {kind: data-value, agents: [{name: "a\\nb", s_max: 1}, {name: "\\0", s_max: 1}]}',
@@ -50,8 +50,8 @@ GAMES = {
     "far": "game: {kind: example, w0: [1.0e+308, 1.0e+308]}",
 }  # fmt: skip
 VALUES = (
-    '"1e400"', "1.0e+400", "1" + "0" * 400, "9" * 5000, "-1", "0", "1.0e+300", "1.0e-300", '"1e17"', '"1e-17"', ".nan", ".inf", '""', '" "',
-    "null", "true", "[]", "{}", "[1, 2]", "{a: b}", "2024-01-01", '"\\0"', '"a/b"', '"\\ud83d"', "x" * 5000, "9223372036854775807",
+    '"1e400"', "1.0e+400", "1" + "0" * 400, "9" * 5000, "-1", "0", "1.0e+300", "1.0e-300", '"1e17"', '"1e-17"', ".nan", ".inf", '""', '" "',  # noqa: E501
+    "null", "true", "[]", "{}", "[1, 2]", "{a: b}", "2024-01-01", '"\\0"', '"a/b"', '"\\ud83d"', "x" * 5000, "9223372036854775807",  # noqa: E501
     "!!binary aGk=", "!!set {a}", "x", '"game.yaml"', '"."', '"game.yaml/x"', "1.0e+15",
 )  # fmt: skip
 SLOW = {"rounds", "round_limit", "repeats"}  # a number that is only large is a long run, and right
@@ -117,7 +117,7 @@ def commands(group: click.Group = main, words: tuple[str, ...] = ()) -> Iterator
 
 # Parameter -> what a person would give; where a command needs it, the words that keep it short
 USUAL = {
-    "game": "game.yaml", "target": "book.sqlite", "targets": "book.sqlite", "agent": "agent-1", "run": "book.sqlite.runs/run",
+    "game": "game.yaml", "target": "book.sqlite", "targets": "book.sqlite", "agent": "agent-1", "run": "book.sqlite.runs/run",  # noqa: E501
     "updates": "0.safetensors 1.safetensors 2.safetensors", "names": "example1", "out": "out.x", "trim": "1",
 }  # fmt: skip
 WRITTEN = {"out", "output", "plot", "state"}
@@ -281,8 +281,8 @@ def test_names_of_any_language_on_a_screen_that_knows_ascii(place: Path) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        (b"play", b"\xff.yaml"), (b"ledger", b"head", b"\xff"), (b"certify", b"\xfe\xff"), (b"play", b"game.yaml", b"--beta", b"\xff"),
-        (b"play", b"game.yaml", b"--beta", b"1e400"), (b"play", b"bad/digits.yaml"), (b"quote", b"bad/laughs.yaml"), (b"\xff",),
+        (b"play", b"\xff.yaml"), (b"ledger", b"head", b"\xff"), (b"certify", b"\xfe\xff"), (b"play", b"game.yaml", b"--beta", b"\xff"),  # noqa: E501
+        (b"play", b"game.yaml", b"--beta", b"1e400"), (b"play", b"bad/digits.yaml"), (b"quote", b"bad/laughs.yaml"), (b"\xff",),  # noqa: E501
         (b"aggregate", b"bad/garbage", b"--trim", b"0", b"--out", b"x"), (b"report", b"bad/other.sqlite"),
     ],
 )  # fmt: skip
