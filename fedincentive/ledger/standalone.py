@@ -1,25 +1,35 @@
 #!/usr/bin/env python3
 """Check a fedincentive ledger without installing fedincentive.
 
-    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH[@LEDGER] ...]
+    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH[@LEDGER] ...] [--keys FILE|DIR] [--no-signatures]
+    python3 standalone.py receipt FILE --key VKEY [--witness VKEY ...] [--need N]
 
 Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing in it: the hash chain, the canonical
 form, the zero sum of every entry, its claims, every amount derived again from the inputs beside it, and each entry held
-to the terms that its run begins with. Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when
-it was called wrongly. Needs Python 3.9 and nothing else. It shares no code with the package on purpose: two writings of
-the same rules check each other.
+to the terms that its run begins with. In a signed run every agent signed the terms and every report, and every input of
+every payment is what the agents said. Whose the keys are no file can say of itself: --keys holds them to those that you
+know. A receipt proves one entry: its hash, its path to the root, the log's signature and the witnesses' with their times.
+
+Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python 3.9
+and nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 from fractions import Fraction
-from hashlib import sha256
-from typing import Any
+from functools import lru_cache
+from hashlib import sha256, sha512
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Optional
 
 Amounts = dict[str, int]
 Body = dict[str, Any]
@@ -28,6 +38,7 @@ Finding = tuple[str, int, str]
 KINDS = {
     "terms/1": ("terms",),
     "commitment/1": ("commitment",),
+    "reports/1": ("reports-contribute", "reports-train", "reports-value"),
     "contribution/1": ("settlement",),
     "tranche/1": ("tranche", "settlement"),
     "truthful/1": ("truthful",),
@@ -35,10 +46,12 @@ KINDS = {
     "transfer/1": ("correction",),
 }
 PAYS = {"contribution/1": "contribution", "tranche/1": "contribution", "truthful/1": "truthful"}
+LIMIT = 2**63 - 1
+EVERY = 5.0  # seconds between two words on how far it is
 
 
 def canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(domain: str, text: str) -> str:
@@ -52,13 +65,17 @@ def exactly(value: Any) -> int:
     return value
 
 
-def rate(value: Any) -> Fraction:
-    """An exact price that can be written out: 1e99999999 has a hundred million digits."""
+def exact(value: Any) -> Fraction:
+    """An exact number that can be written out: 1e99999999 has a hundred million digits."""
     text = str(value)
     if type(value) not in (int, str) or len(text) > 1000 or re.search(r"e[+-]?\d{4}|_", text, re.IGNORECASE):
         raise ValueError(f"{text[:40]!r} is not a price")
-    if (price := Fraction(value)) < 0:
-        raise ValueError(f"{text} is a negative price")
+    return Fraction(value)
+
+
+def rate(value: Any) -> Fraction:
+    if (price := exact(value)) < 0:
+        raise ValueError(f"{value} is a negative price")
     return price
 
 
@@ -91,8 +108,10 @@ def balanced(rate: Fraction, points: Amounts, scale: int, minor: int, rotation: 
 class Runs:
     """What has to be remembered of each run to derive the next entry's amounts."""
 
-    def __init__(self, minor: int, bodies: dict[int, Body]) -> None:
+    def __init__(self, minor: int, bodies: dict[int, Body], signatures: Optional[Signatures] = None) -> None:
         self.minor, self.bodies = minor, bodies
+        self.signatures = signatures or Signatures()
+        self.said: dict[str, Said] = {}  # of the signed runs
         self.delivered: dict[str, Amounts] = {}
         self.posted: dict[str, Amounts] = {}
         self.terms: dict[str, list[Any]] = {}
@@ -102,7 +121,7 @@ class Runs:
 
     def derive(self, body: Body, complain: Complain) -> Amounts:
         given, rule = body["inputs"], body["rule"]
-        if rule in ("terms/1", "commitment/1"):
+        if rule in ("terms/1", "commitment/1", "reports/1"):
             return {}
         if rule == "contribution/1":
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
@@ -161,7 +180,6 @@ class Runs:
         amounts["treasury"] = -sum(amounts.values())
         return amounts
 
-
     def hold(self, body: Body, complain: Complain) -> None:
         """Everything in which an entry differs from the terms, which are its run's first entry."""
         run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
@@ -176,8 +194,18 @@ class Runs:
             if given["terms"]["minor"] != self.minor:
                 complain("terms", "they count other minor units than the ledger")
             so_far["terms"] = given["terms"]
+            self.signatures.hold_keys(run, given["terms"], complain)
+            if "center" in given["terms"]:
+                self.said[run] = Said(run, given["terms"], self.signatures)
+                self.said[run].accept(body, complain)
             return
-        terms = so_far["terms"]
+        terms, said = so_far["terms"], self.said.get(run)
+        if so_far["entries"] == 1:
+            self.signatures.hold_keys(run, {}, complain)
+        if rule == "reports/1" and said is not None:
+            said.take(body, complain)
+        elif rule == "reports/1":
+            complain("signature", "there are signed reports, but the run's terms name no keys")
         if terms is None and kind == "commitment":
             so_far["committed"] = given
         if terms is None:
@@ -199,10 +227,12 @@ class Runs:
             so_far["first"] = body["round"]
             if given["s_max"] != agents or given["scale"] != terms["scale"]:
                 complain("terms", "its s_max or scale are not those of the run's terms")
-            prices = [Fraction(p["terms"].get("beta", 0)) for n, p in terms["payments"].items() if n == "contribution"]
-            if set(terms["payments"]) <= {"contribution", "truthful"} and Fraction(given["beta"]) != sum(prices):
+            prices = [exact(p["terms"].get("beta", 0)) for n, p in terms["payments"].items() if n == "contribution"]
+            if set(terms["payments"]) <= {"contribution", "truthful"} and exact(given["beta"]) != sum(prices):
                 complain("terms", "its beta is not the agreed one")
             points_within(given["s"], agents, 1, complain)
+            if said is not None:
+                said.commit(given["s"], complain)
         elif rule in PAYS:
             self.hold_payment(so_far, body, before, agents, complain)
 
@@ -211,6 +241,8 @@ class Runs:
         if PAYS[body["rule"]] not in terms["payments"]:
             complain("terms", "this payment was not agreed")
             return
+        if body["run"] in self.said:
+            self.said[body["run"]].pay(body, complain)
         agreed, rounds = terms["payments"][PAYS[body["rule"]]]["terms"], exactly(terms["rounds"])
         settlement = agreed.get("settlement", "tranches")
         when = {"tranches": ("tranche", "tranche/1", None), "end": ("settlement", "tranche/1", rounds - 1)}
@@ -236,9 +268,9 @@ class Runs:
         points_within(points, agents, rounds if settlement == "end" else 1, complain)
 
     def hold_truthful(self, terms: Body, agreed: Body, given: Body, agents: Amounts, complain: Complain) -> None:
-        cap = Fraction(agreed["loss_cap"]) * Fraction(agreed["value_per_nat"])
-        fine = Fraction(agreed.get("fine", len(agents) * cap))
-        fine = round(fine * self.minor / (Fraction(agreed["audit"]) * Fraction(agreed["detection"])))
+        cap = exact(agreed["loss_cap"]) * exact(agreed["value_per_nat"])
+        fine = exact(agreed["fine"]) if "fine" in agreed else len(agents) * cap
+        fine = round(fine * self.minor / (exact(agreed["audit"]) * exact(agreed["detection"])))
         audited = agreed["phi"] == "audited" and {"update", "valuation"} <= set(terms["oracles"])
         phi = "audited" if audited else "paper" if "valuation" in terms["oracles"] else "none"
         tolerance = round(Fraction(float(agreed["delta_v"])) * self.minor)
@@ -270,6 +302,405 @@ def points_within(given: Amounts, most: Amounts, times: int, complain: Complain)
             complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
 
 
+class Said:
+    """What the agents of one signed run have said so far, and whether what is paid for is that."""
+
+    def __init__(self, run: str, terms: Body, signatures: Signatures) -> None:
+        self.run, self.signatures = run, signatures
+        self.terms = digest("terms", canonical(terms))
+        self.keys = {agent: agreed.get("key") for agent, agreed in terms["agents"].items()}
+        self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
+        self.delivered: Amounts = {}
+        self.total = dict.fromkeys(self.keys, 0)
+        self.values: Amounts = {}
+        self.values_before: Amounts = {}
+        self.trained: Any = None  # the last round that training was reported of
+
+    def accept(self, body: Body, complain: Complain) -> None:
+        accepted = body["inputs"].get("accepted", {})
+        for agent in self.keys:
+            if not self.is_signed(agent, accepted.get(agent), body["round"], "accept", {}):
+                complain("signature", f"{agent!r} did not sign the terms")
+
+    def take(self, body: Body, complain: Complain) -> None:
+        given, phase = body["inputs"], body["kind"][len("reports-") :]
+        if given["terms"] != self.terms:
+            complain("signature", "the reports are for other terms")
+        everybody = {name: given[name] for name in ("model", "seen") if name in given}
+        for agent, words in given["said"].items():
+            number = words["round"] if phase == "contribute" else body["round"]
+            if not self.is_signed(agent, words, number, phase, everybody):
+                complain("signature", f"{agent!r} did not sign what is said in its name")
+        told = {
+            name: {agent: exactly(words[name]) for agent, words in given["said"].items() if name in words}
+            for name in ("s", "delivered", "valuation")
+        }
+        self.s.update(told["s"])
+        self.values.update(told["valuation"])
+        if phase == "train":  # the absent delivered nothing; who was not asked counts as before
+            self.delivered.update({agent: 0 for agent in given.get("absent", [])})
+            self.delivered.update(told["delivered"])
+            self.total = {agent: points + self.delivered.get(agent, 0) for agent, points in self.total.items()}
+            self.values_before, self.trained = dict(self.values), body["round"]
+
+    def commit(self, s: Amounts, complain: Complain) -> None:
+        self.compare("s", s, self.s, complain)
+        self.delivered = dict(self.s)
+
+    def pay(self, body: Body, complain: Complain) -> None:
+        given, rule = body["inputs"], body["rule"]
+        if rule != "contribution/1" and body["round"] != self.trained:
+            complain("claims", f"no signed reports of round {body['round']} come before it")
+        if rule == "contribution/1":
+            self.compare("s", given["s"], self.s, complain)
+        if body["kind"] == "tranche":
+            self.compare("delivered", given["delivered"], self.delivered, complain)
+        if rule == "tranche/1":
+            self.compare("total", given["total"], self.total, complain)
+        if rule == "truthful/1":
+            self.compare("valuations", given["valuations"], self.values, complain)
+            if "previous" in given:
+                self.compare("previous", given["previous"], self.values_before, complain)
+                self.values_before = dict(self.values)
+
+    def compare(self, what: str, given: Amounts, said: Amounts, complain: Complain) -> None:
+        for agent in sorted(set(given) | set(said)):
+            if exactly(given.get(agent, 0)) != said.get(agent, 0):
+                complain("claims", f"{what} of {agent!r} is {given.get(agent, 0)}, it said {said.get(agent, 0)}")
+
+    def is_signed(self, agent: str, words: Any, number: Any, phase: str, everybody: Body) -> bool:
+        """Whether the agent signed these words for this run, these terms, this round and this phase."""
+        try:
+            own = {k: words[k] for k in ("s", "delivered", "update", "valuation", "nonce", "seen") if k in words}
+            place = {"run": self.run, "terms": self.terms, "round": number, "phase": phase, "agent": agent}
+            said = f"fedincentive/report/1\n{canonical({**everybody, **own, **place})}".encode("ascii")
+            return self.signatures.check(verifier_key(self.keys[agent]), from_base64(words["signature"]), said)
+        except (ValueError, TypeError, KeyError):
+            return False
+
+
+class Signatures:
+    """Checks signatures, counts them, says how far it is, and knows whose keys the reader knows."""
+
+    def __init__(self, total: int = 0, known: Optional[Iterable[Key]] = None, *, skip: bool = False) -> None:
+        self.total, self.skip = total, skip
+        self.known = None if known is None else set(known)
+        self.count = 0
+        self.signed: list[str] = []
+        self.unsigned: list[str] = []
+        self.began = self.spoke = time.monotonic()
+
+    def check(self, key: Key, signature: bytes, message: bytes) -> bool:
+        self.count += 1
+        good = self.skip or ed25519(key.raw, signature, message)
+        if (now := time.monotonic()) - self.spoke > EVERY:
+            self.spoke, pace = now, self.count / (now - self.began)
+            left = max(self.total - self.count, 0) / pace
+            say(f"{self.count} of {self.total} signatures, {pace:.0f} a second, {left:.0f} s left", sys.stderr)
+        return good
+
+    def hold_keys(self, run: str, terms: Body, complain: Complain) -> None:
+        """The terms' keys must be known ones of those they are said to be of."""
+        (self.signed if "center" in terms else self.unsigned).append(run)
+        if self.known is None:
+            return
+        if "center" not in terms:
+            complain("keys", f"run {run!r} is not signed at all")
+            return
+        given = {"center": terms["center"], **{agent: agreed.get("key") for agent, agreed in terms["agents"].items()}}
+        for name, text in given.items():
+            try:
+                strange = Key(name, verifier_key(text).raw) not in self.known
+            except ValueError:
+                strange = True
+            if strange:
+                complain("keys", f"the key of {name!r}, {text!r}, is not one that is known")
+
+
+# Ed25519 (RFC 8032): points are X, Y, Z, T with x = X/Z, y = Y/Z, xy = T/Z on -x^2 + y^2 = 1 + D x^2 y^2
+
+Point = tuple[int, int, int, int]
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+ZERO: Point = (0, 1, 1, 0)
+
+
+def prepared(a: Point) -> Point:
+    """A point as `plus` wants its second one."""
+    x, y, z, t = a
+    return (y - x) % P, (y + x) % P, 2 * z % P, 2 * D * t % P
+
+
+def plus(a: Point, b: Point) -> Point:
+    x, y, z, t = a
+    minus, both, twice, product = b
+    k, m, n, o = (y - x) * minus, (y + x) * both, t * product, z * twice
+    e, f, g, h = (m - k) % P, (o - n) % P, (o + n) % P, (m + k) % P
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def point_of(raw: bytes) -> Point:
+    """The point of a key: written in the one way, on the curve, and not of small order, where anybody can sign."""
+    y, sign = int.from_bytes(raw, "little") & (2**255 - 1), raw[31] >> 7
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    if len(raw) != 32 or y >= P or (x * x - square) % P or (x == 0 and sign):
+        raise ValueError("it is not a point of the curve in its one writing")
+    x = x if x & 1 == sign else P - x
+    point = eightfold = (x, y, 1, x * y % P)
+    for _ in range(3):
+        eightfold = plus(eightfold, prepared(eightfold))
+    if eightfold[0] == 0:
+        raise ValueError("anybody can sign for this key")
+    return point
+
+
+def multiples(point: Point, width: int) -> list[list[Point]]:
+    """Row k has the point times d 2^(width k), for d from -2^(width-1) up: a multiple is then one sum over the rows."""
+    rows, half = [], 1 << width - 1
+    for _ in range(256 // width):
+        step, upward = prepared(point), [point]
+        while len(upward) < half:
+            upward.append(plus(upward[-1], step))
+        point = plus(upward[-1], prepared(upward[-1]))
+        up = [prepared(one) for one in upward]
+        rows.append([(b, a, z, P - t) for a, b, z, t in reversed(up)] + [prepared(ZERO), *up[:-1]])
+    return rows
+
+
+def sum_over(total: Point, rows: list[list[Point]], scalar: int) -> Point:
+    """total + scalar times the rows' point."""
+    width = 256 // len(rows)
+    places, mask = range(0, 256, width), (1 << width) - 1
+    scalar += sum(1 << place + width - 1 for place in places)  # so that each digit counts from the lowest
+    for place, row in zip(places, rows):  # noqa: B905 (Python 3.9)
+        total = plus(total, row[scalar >> place & mask])
+    return total
+
+
+@lru_cache(maxsize=1)
+def base_multiples() -> list[list[Point]]:
+    return multiples(point_of(bytes([0x58] + 31 * [0x66])), 8)
+
+
+@lru_cache(maxsize=1000)  # a quarter of a megabyte each
+def key_multiples(raw: bytes) -> list[list[Point]]:
+    x, y, z, t = point_of(raw)
+    return multiples((P - x, y, z, P - t), 4)
+
+
+def ed25519(raw: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether R = s B - k A, byte for byte, with the one writing of s."""
+    s = int.from_bytes(signature[32:], "little")
+    if len(signature) != 64 or s >= ORDER:
+        return False
+    k = int.from_bytes(sha512(signature[:32] + raw + message).digest(), "little") % ORDER
+    x, y, z, _ = sum_over(sum_over(ZERO, base_multiples(), s), key_multiples(raw), k)
+    z = pow(z, -1, P)
+    return (y * z % P | (x * z % P & 1) << 255).to_bytes(32, "little") == signature[:32]
+
+
+# Keys, signed notes and receipts, as C2SP and the package's documentation write them
+
+
+class Key(NamedTuple):
+    """Whose it is, and the 32 bytes."""
+
+    name: str
+    raw: bytes
+
+    @property
+    def in_notes(self) -> str:
+        return self.name.replace("%", "%25").replace(" ", "%20").replace("+", "%2B")
+
+    def number(self, kind: int) -> bytes:
+        """The four bytes by which notes mean this key; kind 1 signs, kind 4 cosigns."""
+        return sha256(self.in_notes.encode() + b"\n" + bytes([kind]) + self.raw).digest()[:4]
+
+
+def from_base64(text: Any) -> bytes:
+    blob = base64.b64decode(text, validate=True)
+    if base64.b64encode(blob).decode() != text:
+        raise ValueError("there is another way to write these bytes")
+    return blob
+
+
+@lru_cache(maxsize=10_000)
+def verifier_key(text: Any) -> Key:
+    """The key in a line NAME+NUMBER+BASE64; ValueError when it is none."""
+    if type(text) is not str or text.count("+") < 2:
+        raise ValueError(f"{str(text)[:120]!r} is not a verifier key: it is written name+8 hex digits+base64")
+    name, number, rest = text.split("+", 2)
+    key, blob = Key(name.replace("%20", " ").replace("%2B", "+").replace("%25", "%"), b""), from_base64(rest)
+    if len(blob) != 33 or blob[0] not in (1, 4) or not key.name.isprintable() or not 0 < len(key.name) <= 200:
+        raise ValueError(f"{text[:120]!r} is not an Ed25519 key with a name")
+    key = Key(key.name, blob[1:])
+    if key.in_notes != name or key.number(blob[0]).hex() != number:
+        raise ValueError(f"a part of the key {text[:120]!r} was changed")
+    point_of(key.raw)
+    return key
+
+
+def read_keys(given: str) -> list[Key]:
+    """The keys in a folder of NAME.pub files, in a file with one in each line, or in the text itself."""
+    path = Path(given)
+    if "+" in given and not path.exists():
+        return [verifier_key(given)]
+    files = sorted(path.glob("*.pub")) if path.is_dir() else [path]
+    lines = [line.strip() for file in files for line in file.read_text("utf-8").splitlines()]
+    found = [verifier_key(line) for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise ValueError(f"{given} has no keys")
+    return found
+
+
+class Checkpointed(NamedTuple):
+    """A signed note about a log: what is signed, what that says, and the lines of those who signed."""
+
+    text: str
+    origin: str
+    size: int
+    root: bytes
+    lines: list[tuple[str, bytes]]  # name, number of the key with the signature
+
+    def is_signed_by(self, key: Key) -> bool:
+        blobs = self.blobs(key, 1)
+        return bool(blobs) and all(ed25519(key.raw, blob, self.text.encode()) for blob in blobs)
+
+    def cosigned_at(self, key: Key) -> int | None:
+        """When the key cosigned first; None when it did not. ValueError where a line claims so and is forged."""
+        times = []
+        for blob in self.blobs(key, 4):
+            moment = int.from_bytes(blob[:8], "big")
+            said = f"cosignature/v1\ntime {moment}\n{self.text}".encode()
+            if moment > LIMIT or not ed25519(key.raw, blob[8:], said):
+                raise ValueError(f"the cosignature of {key.name!r} is forged")
+            times.append(moment)
+        return min(times, default=None)
+
+    def blobs(self, key: Key, kind: int) -> list[bytes]:
+        who = key.in_notes, key.number(kind)
+        return [blob[4:] for name, blob in self.lines if (name, blob[:4]) == who]
+
+
+def read_note(note: str) -> Checkpointed:
+    """ValueError when it is no log's checkpoint in the form of a signed note."""
+    text, separator, signed = note.rpartition("\n\n")
+    head, lines = text.split("\n"), []
+    if len(note) > 2**22 or any(c != "\n" and unicodedata.category(c) in ("Cc", "Cs") for c in note):
+        raise ValueError("the note is too long or has control characters")
+    if not separator or len(head) < 3 or not all(head) or not signed.endswith("\n"):
+        raise ValueError("the note needs an origin, a size, a root, an empty line and signatures")
+    if not re.fullmatch(r"0|[1-9][0-9]{0,18}", head[1]) or int(head[1]) > LIMIT or len(from_base64(head[2])) != 32:
+        raise ValueError("the note's size or root is malformed")
+    if re.fullmatch(r"cosignature/.*|fedincentive/[a-z-]+/[0-9]+", head[0]):
+        raise ValueError(f"the origin {head[0]!r} is kept for other signatures")
+    for line in signed[:-1].split("\n"):
+        dash, name, blob = line.split(" ")
+        if dash != "\u2014" or not name or "+" in name or re.search(r"\s", name) or not 5 <= len(from_base64(blob)) <= 8192:
+            raise ValueError("a line of the note is not a signature")
+        lines.append((name, from_base64(blob)))
+    return Checkpointed(text + "\n", head[0], int(head[1]), from_base64(head[2]), lines)
+
+
+def check_body(body: Body) -> None:
+    """ValueError where an entry could not have been made."""
+
+    def plain(value: Any, depth: int) -> bool:
+        if type(value) in (int, str):
+            return abs(value) <= LIMIT if type(value) is int else value.isprintable()
+        if type(value) is dict:
+            return depth > 0 and all(k and k.isprintable() and plain(v, depth - 1) for k, v in value.items())
+        return type(value) is list and depth > 0 and all(plain(v, depth - 1) for v in value)
+
+    if set(body) != {"claims", "inputs", "kind", "postings", "round", "rule", "run", "version"}:
+        raise ValueError("the entry has other fields than entries have")
+    amounts, claims = body["postings"], body["claims"]
+    fine = (
+        exactly(body["version"]) == 1
+        and 0 <= exactly(body["round"]) <= LIMIT
+        and type(body["run"]) is str and body["run"].isprintable() and 0 < len(body["run"]) <= 200
+        and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", body["kind"]) and re.fullmatch(r"[a-z][a-z0-9-]*/[1-9][0-9]*", body["rule"])
+        and type(body["inputs"]) is type(amounts) is dict and type(claims) is list
+        and plain(body["inputs"], 6) and plain(amounts, 6)
+        and all(type(claim) is str and claim.isprintable() for claim in claims)
+        and sum(map(exactly, amounts.values())) == 0 and all(len(account) <= 200 for account in amounts)
+        and not (body["kind"] == "commitment" and amounts)
+        and not ("budget-balanced" in claims and "treasury" in amounts)
+        and not (body["kind"] == "correction" and exactly(body["inputs"].get("corrects")) < 1)
+    )  # fmt: skip
+    if not fine:
+        raise ValueError("the entry is not one that a ledger holds")
+
+
+class Shown(NamedTuple):
+    """What a receipt shows."""
+
+    body: Body
+    seq: int
+    hash: str
+    note: Checkpointed
+
+
+def read_receipt(text: str) -> Shown:
+    """The entry of a receipt that is under its note's root; ValueError otherwise. No signature is checked."""
+    if len(text) > 2**26:
+        raise ValueError("the file is too large")
+    held = json.loads(text)
+    if type(held) is not dict or set(held) != {"body", "note", "path", "previous", "receipt", "seq"}:
+        raise ValueError("it has other fields than a receipt")
+    if canonical(held) + "\n" != text or exactly(held["receipt"]) != 1:
+        raise ValueError("it is not of version 1 in canonical form")
+    seq, path, previous = exactly(held["seq"]), held["path"], held["previous"]
+    if type(path) is not list or len(path) > 128 or not re.fullmatch("[0-9a-f]{64}", previous):
+        raise ValueError("its path or the hash before it is malformed")
+    check_body(held["body"])
+    note = read_note(held["note"])
+    entry = digest("entry", f"{seq}\n{previous}\n{digest('body', canonical(held['body']))}")
+    if not is_under(note, seq, entry, [from_base64(one) for one in path]):
+        raise ValueError(f"entry {seq}, as it stands here, is not under the root of the note")
+    return Shown(held["body"], seq, entry, note)
+
+
+def is_under(note: Checkpointed, seq: int, entry: str, path: list[bytes]) -> bool:
+    """Whether the path leads from the entry to the note's root (RFC 9162, 2.1.3.2)."""
+    at, last = seq - 1, note.size - 1
+    if not 0 <= at <= last or any(len(one) != 32 for one in path):
+        return False
+    total = sha256(b"\x00" + entry.encode("ascii")).digest()
+    for beside in path:
+        if last == 0:
+            return False
+        left = at % 2 == 1 or at == last
+        total = sha256(b"\x01" + (beside + total if left else total + beside)).digest()
+        while left and at % 2 == 0 and at:
+            at, last = at >> 1, last >> 1
+        at, last = at >> 1, last >> 1
+    return last == 0 and total == note.root
+
+
+def check_receipt(text: str, logs: Sequence[Key], witnesses: Iterable[Key] = ()) -> tuple[Shown, dict[str, int]]:
+    """What a receipt shows and when each of the witnesses cosigned it; ValueError where it proves nothing."""
+    shown, times = read_receipt(text), {}
+    if not any(shown.note.is_signed_by(key) for key in logs):
+        raise ValueError("the log did not sign the note with the key given")
+    for key in witnesses:
+        if (moment := shown.note.cosigned_at(key)) is not None:
+            times[key.name] = moment
+    return shown, times
+
+
+# The two commands
+
+
+def say(text: str, where: Any = None) -> None:
+    """What comes from the files may be any text; terminals get ASCII."""
+    print(text.encode("ascii", "backslashreplace").decode(), file=where or sys.stdout, flush=True)
+
+
 def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Complain) -> None:
     amounts = body["postings"]
     if body["version"] != 1:
@@ -292,17 +723,23 @@ def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Co
             complain("recompute", f"{account!r} has {amounts.get(account)}, its inputs give {derived.get(account)}")
 
 
-def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Finding], str]:
+def check(
+    lines: list[str], checkpoints: Sequence[str] = (), signatures: Signatures | None = None
+) -> tuple[list[Finding], str]:
     """The findings (name, seq, message) in the lines of an export, and its checkpoint COUNT:HASH@LEDGER."""
     findings: list[Finding] = []
     bodies: dict[int, Body] = {}
     keys: set[tuple[Any, ...]] = set()
     last: str | None = None
-    header = json.loads(next(iter(lines), "{}"))
-    if header.get("ledger") != "fedincentive" or header.get("version") != 1 or type(header.get("minor")) is not int:
+    try:
+        header = json.loads(next(iter(lines), "{}"))
+    except RecursionError as error:
+        raise ValueError("its first line is nested too deeply") from error
+    known = {"ledger": "fedincentive", "version": 1}
+    if type(header) is not dict or {**header, **known} != header or type(header.get("minor")) is not int:
         return [("header", 0, "this is not the export of a fedincentive ledger of version 1")], "0:"
     heads = [digest("ledger", canonical(header))]
-    runs = Runs(header["minor"], bodies)
+    runs = Runs(header["minor"], bodies, signatures)
     for line in lines[1:]:
         seq = len(heads)
 
@@ -314,7 +751,7 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
             if last is not None:
                 complain("form", "there are lines after the checkpoint")
             if "checkpoint" in item:
-                last = item["checkpoint"]
+                last = str(item["checkpoint"])
                 continue
             if line.rstrip("\n") != canonical(item):
                 complain("body", "the line is not in canonical form")
@@ -323,14 +760,14 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
             body_hash = digest("body", canonical(item["body"]))
             if digest("entry", f"{exactly(item['seq'])}\n{heads[-1]}\n{body_hash}") != item["hash"]:
                 complain("chain", "its contents, its number or the entry before it were changed")
-            heads.append(item["hash"])
+            heads.append(str(item["hash"]))
             corrects = item["body"]["inputs"].get("corrects") if item["body"]["kind"] == "correction" else None
             if corrects is not None and not (0 < corrects < seq and item["body"]["inputs"]["hash"] == heads[corrects]):
                 complain("corrects", f"entry {corrects} is not the one it corrects")
             check_entry(item["body"], runs, keys, complain)
             bodies[seq] = item["body"]
-        except (ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-            complain("recompute", f"it cannot be read or derived: {type(error).__name__} {error}")
+        except Exception as error:  # anybody may have written the file: what cannot be read is a finding
+            complain("recompute", f"it cannot be read or derived: {type(error).__name__} {str(error)[:200]}")
             heads += [""] * (len(heads) == seq)
     end = f"{len(heads) - 1}:{heads[-1]}"
     if last is None or last.partition("@")[0] != end:
@@ -345,24 +782,89 @@ def check(lines: list[str], checkpoints: Sequence[str] = ()) -> tuple[list[Findi
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Check a fedincentive ledger exported as JSONL.")
+    given = sys.argv[1:] if arguments is None else arguments
+    return main_receipt(given[1:]) if given[:1] == ["receipt"] else main_ledger(given)
+
+
+def wrong_call(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    parser.error(message.encode("ascii", "backslashreplace").decode())
+
+
+def main_ledger(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description="Check a fedincentive ledger exported as JSONL.", epilog="standalone.py receipt --help: one entry."
+    )
     parser.add_argument("export", help="the JSONL file")
     parser.add_argument(
         "--checkpoint", action="append", default=[], metavar="COUNT:HASH[@LEDGER]", help="a head seen before"
     )
+    parser.add_argument(
+        "--keys", action="append", metavar="FILE|DIR|VKEY", help="the keys you know; runs with others are found"
+    )
+    parser.add_argument("--no-signatures", action="store_true", help="quick: everything but the signatures")
     options = parser.parse_args(arguments)
     for seen in options.checkpoint:
-        if not seen.partition(":")[0].isdigit():
-            parser.error(f"a checkpoint is written COUNT:HASH, not {seen!r}")
+        if not re.match("[0-9]{1,18}:", seen):
+            wrong_call(parser, f"a checkpoint is written COUNT:HASH, not {seen!r}")
     try:
+        known = None if options.keys is None else [key for one in options.keys for key in read_keys(one)]
         with open(options.export, encoding="ascii") as file:
-            findings, end = check(file.readlines(), options.checkpoint)
+            lines = file.readlines()
+        signatures = Signatures(sum(line.count('"signature":') for line in lines), known, skip=options.no_signatures)
+        findings, end = check(lines, options.checkpoint, signatures)
     except (OSError, ValueError) as error:
-        parser.error(f"{options.export} cannot be read: {error}")
+        wrong_call(parser, f"what was given cannot be read: {error}")
     for name, seq, message in findings:
-        print(f"{name}: entry {seq}: {message}")
-    print(f"{len(findings)} findings, ends at {end}" if findings else f"clean, ends at {end}")
+        say(f"{name}: entry {seq}: {message}")
+    if signatures.skip:
+        say(f"SIGNATURES WERE NOT CHECKED ({signatures.count}): anybody may have written what is said in agents' names")
+    elif signatures.signed:
+        say(f"{signatures.count} signatures checked in {time.monotonic() - signatures.began:.1f} s")
+        if signatures.known is None:
+            say("whose the keys are was not checked: give those that you know with --keys", sys.stderr)
+    if signatures.unsigned:
+        some = ", ".join(map(repr, signatures.unsigned[:5])) + ", ..." * (len(signatures.unsigned) > 5)
+        say(f"not signed, so nobody knows who said what: {some}", sys.stderr)
+    say(f"{len(findings)} findings, ends at {end}" if findings else f"clean, ends at {end}")
     return 1 if findings else 0
+
+
+def main_receipt(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="standalone.py receipt", description="Check that a receipt proves its entry.")
+    parser.add_argument("file", help="the receipt")
+    parser.add_argument("--key", action="append", required=True, metavar="VKEY|FILE", help="the log's key, or keys")
+    parser.add_argument("--witness", action="append", default=[], metavar="VKEY|FILE|DIR", help="a witness's key")
+    parser.add_argument("--need", type=int, default=0, help="how many of the witnesses must have cosigned")
+    options = parser.parse_args(arguments)
+    try:
+        logs = [key for one in options.key for key in read_keys(one)]
+        witnesses = [key for one in options.witness for key in read_keys(one)]
+        text = Path(options.file).read_bytes().decode("utf-8", "replace")
+    except (OSError, ValueError) as error:
+        wrong_call(parser, f"what was given cannot be read: {error}")
+    try:
+        shown, times = check_receipt(text, logs, witnesses)
+    except Exception as error:  # anybody may have written it
+        say(f"this receipt proves nothing: {str(error)[:200] or type(error).__name__}")
+        return 1
+    body = shown.body
+    say(f"entry {shown.seq}, hash {shown.hash}: run {body['run']!r}, round {body['round']}, {body['kind']} ({body['rule']})")
+    for account, amount in sorted(body["postings"].items()):
+        say(f"  {account!r} {amount:+d} minor units")
+    say(f"it is under the root of the log {shown.note.origin!r} with {shown.note.size} entries, which the log signed")
+    for name, moment in sorted(times.items(), key=lambda one: one[1]):
+        say(f"  cosigned by {name!r} at {date(moment)}")
+    if len(times) < options.need:
+        say(f"{len(times)} of the witnesses given cosigned it, {options.need} are needed")
+        return 1
+    return 0
+
+
+def date(moment: int) -> str:
+    try:
+        return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"second {moment}"
 
 
 if __name__ == "__main__":
