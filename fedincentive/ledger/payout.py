@@ -83,8 +83,11 @@ def payout(book: Ledger, by: str, of: str, currency: str, at: int | None = None)
     """The payout of a run, or of everything up to the end of a closed period; `at` an earlier entry than the last."""
     digits, records = decimals(currency), list(book.chained())
     end = periods.find(book, of).size if by == "period" else len(records)
+    later = [one for one in (periods.closed(book) if by == "period" else ()) if one.size > end]
     counted = [one for one in records if one.seq <= end and one.entry.postings and (by == "period" or one.entry.run == of)]
     memos = _memos(records, by, of, currency)
+    for name in {one.entry.inputs["of"] for one in memos} & {one.name for one in later}:
+        raise LedgerError(f"Period {name!r} was paid out already, and with it all that period {of!r} came to.")
     relevant = [one.seq for one in (*counted, *memos)]
     if not counted:
         raise LedgerError(f"There is nothing to pay out: no entry of {by} {of!r} moved money.")

@@ -9,18 +9,25 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
+import sepaxml
+import xmlschema
 from commands import command
 from keyring import folder_of
 from table import BLIND, play, play_until, set_table
 
 from fedincentive import ledger
+from fedincentive.center.log import Log
 from fedincentive.entry import canonical
 from fedincentive.game import random_data_value
 from fedincentive.ledger import Entry
+from fedincentive.ledger.payout import payout
 from fedincentive.provenance import receipts
 from fedincentive.provenance.keys import KeyRing, make
 from fedincentive.provenance.statements import rotate
@@ -418,3 +425,194 @@ def test_names_can_be_erased_and_the_ledger_still_verifies(tmp_path, monkeypatch
 
 def kit_text(path: str) -> str:
     return "".join(Path(f"{path}{part}").read_bytes().decode("latin-1") for part in ("", "-wal") if Path(f"{path}{part}").exists())
+
+
+# Periods
+
+
+def test_a_period_ends_at_a_cosigned_checkpoint_and_corrections_fall_into_the_next(kit):
+    said = kit.call("close-period", "l.db", "--name", "2026-Q4", *PROVEN, "--need", 4)
+    assert "has the entries 1 to 10: 10 entries, signed by the center, cosigned by agent-1" in said
+    assert "there already as entry 11" in kit.call("close-period", "l.db", "--name", "2026-Q4", *PROVEN)
+    assert "nothing is new" in kit.call("close-period", "l.db", "--name", "2027-Q1", *PROVEN, code=1)
+    seq, _ = tranche(kit.db)
+    kit.call("correct", "l.db", seq, "--reason", "found in January", "--reverse", *SIGNED)
+    with ledger.open("l.db") as book:
+        key = KeyRing.read("keys").private["center"]
+        note = Log(book, "trial", key).note
+        for name in kit.agents:
+            note = note.cosigned(KeyRing.read("keys").private[name], 1_800_000_000)
+    Path("next").write_text(str(note))
+    assert "5 must" in kit.call("close-period", "l.db", "--name", "2027-Q1", "--note", "next", "--need", 5, code=1)
+    said = kit.call("close-period", "l.db", "--name", "2027-Q1", "--note", "next", "--keys", "keys")
+    assert "has the entries 11 to 12" in said and "2027-01-15 08:00:00 UTC" in said
+    kit.call("verify", "l.db", "--recompute", "--keys", "keys")
+    first = kit.call("statement", "l.db", "agent-1", "--period", "2026-Q4")
+    second = kit.call("statement", "l.db", "agent-1", "--period", "2027-Q1")
+    assert "found in January" not in first and "found in January" in second and "brought forward" in second
+    with ledger.read("l.db") as book:
+        assert f"balance {book.balances()['agent-1'] / 10**6:.6f} EUR" in second
+    assert "closed are: 2026-Q4, 2027-Q1" in kit.call("statement", "l.db", "agent-1", "--period", "Q9", code=1)
+    assert "closed at 10 entries already" in kit.call("close-period", "l.db", "--name", "2026-Q4", "--note", "next", code=1)
+    assert "give it with --note" in kit.call("close-period", "l.db", "--name", "x", code=2)
+
+
+def test_verify_finds_a_period_that_ends_at_a_forged_checkpoint(kit):
+    kit.call("close-period", "l.db", "--name", "2026-Q4", *PROVEN)
+
+    def change(entry, inputs):
+        if entry.kind == "close":
+            inputs["note"][3:] = [line for line in inputs["note"][3:] if "center" not in line]
+
+    rewritten(kit.db, change)
+    assert "no center of this ledger's runs signed it" in kit.call("verify", "l.db", code=1)
+    rewritten(kit.db, lambda entry, inputs: inputs.update(size=3) if entry.kind == "close" else None)
+    assert "closed at 3 entries" in kit.call("verify", "l.db", "--recompute", code=1)
+
+
+# Payouts
+
+IBANS = ["DE89370400440532013000", "DE02120300000000202051", "DE02500105170137075030", "DE02100500000054540402"]
+PAIN = "{urn:iso:std:iso:20022:tech:xsd:pain.001.001.09}"
+
+
+@pytest.fixture
+def paying(kit):
+    """The kit with a payee map, and what each account's balance is."""
+    rows = ["account,name,iban,bic", f"treasury,Network & Söhne,{'GB82 WEST 1234 5698 7654 32'},DEUTDEFF"]
+    rows += [f"{agent},Hospital {agent},{iban},{bic}" for agent, iban, bic in zip(kit.agents, IBANS, ["COBADEFFXXX", "", "", ""], strict=True)]
+    Path("payees.csv").write_text("\n".join(rows) + "\n")
+    with ledger.read("l.db") as book:
+        kit.balances = book.balances()
+    kit.pay = lambda *more, code=0: kit.call("payout", "l.db", "--currency", "EUR", *more, code=code)
+    kit.file = ("--payees", "payees.csv", "--date", "2026-12-01", "--out")
+    return kit
+
+
+def test_a_payout_keeps_the_sum_and_is_valid_by_the_banks_schema(paying):
+    seq, _ = tranche(paying.db)
+    third = ("--amount", "agent-1=0.003333", "--amount", "agent-2=0.003333", "--amount", "agent-3=-0.006666")
+    paying.call("correct", "l.db", seq, "--reason", "thirds", *third, *SIGNED)
+    said = paying.pay("--run", "trial", *paying.file, "pay.xml")
+    schema = xmlschema.XMLSchema(Path(sepaxml.__file__).parent / "schemas" / "pain.001.001.09.xsd")
+    schema.validate("pay.xml")
+    root = ElementTree.parse("pay.xml").getroot()
+
+    def texts(path: str) -> list[str]:
+        return [found.text for found in root.findall(".//" + "/".join(PAIN + part for part in path.split("/")))]
+
+    with ledger.read("l.db") as book:
+        exact = {account: Fraction(amount, 10**4) for account, amount in book.balances().items()}
+    made = due(paying.db)
+    assert sum(line.open for line in made.lines) == 0
+    for line in made.lines:
+        assert abs(line.open - exact[line.account]) < 1 and line.carried == exact[line.account] - line.open
+    paid = [line for line in made.lines if line.open > 0]
+    assert texts("GrpHdr/MsgId") == texts("PmtInf/PmtInfId") == [made.message] and made.message in said
+    assert texts("GrpHdr/NbOfTxs") == [str(len(paid))] == texts("PmtInf/NbOfTxs")
+    assert texts("GrpHdr/CtrlSum") == [f"{sum(line.open for line in paid) / 100:.2f}"] == texts("PmtInf/CtrlSum")
+    assert texts("Amt/InstdAmt") == [f"{line.open / 100:.2f}" for line in paid]
+    assert {found.get("Ccy") for found in root.iter(PAIN + "InstdAmt")} == {"EUR"}
+    assert texts("PmtId/EndToEndId") == [line.reference for line in paid]
+    assert all(re.fullmatch("FI[0-9a-f]{32}", one) for one in texts("PmtId/EndToEndId"))
+    assert texts("ReqdExctnDt/Dt") == ["2026-12-01"] and texts("Dbtr/Nm") == ["Network & Söhne"]
+    assert texts("DbtrAcct/Id/IBAN") == ["GB82WEST12345698765432"] and texts("DbtrAgt/FinInstnId/BICFI") == ["DEUTDEFF"]
+    assert texts("Cdtr/Nm") == [f"Hospital {line.account}" for line in paid]
+    assert texts("CdtrAcct/Id/IBAN") == [IBANS[paying.agents.index(line.account)] for line in paid]
+    assert set(texts("RmtInf/Ustrd")) == {"fedincentive run trial"}
+    datetime.fromisoformat(texts("GrpHdr/CreDtTm")[0])
+    assert not any(iban.encode() in paying.db.read_bytes() for iban in IBANS)
+    assert Path("pay.xml").stat().st_mode & 0o077 == 0
+
+
+def due(path: Path, currency: str = "EUR"):
+    with ledger.read(path) as book:
+        return payout(book, "run", "trial", currency)
+
+
+def test_only_what_is_open_is_paid_and_settling_twice_is_once(paying):
+    first = due(paying.db)
+    payee = next(line.account for line in first.lines if line.open > 0)
+    said = paying.pay("--run", "trial", "--settled", first.message, "--unpaid", payee)
+    assert "added as entry 11" in said
+    assert "there already" in paying.pay("--run", "trial", "--settled", first.message, "--unpaid", payee)
+    assert "with another" in paying.pay("--run", "trial", "--settled", first.message, code=1)
+    second = due(paying.db)
+    assert {line.account: line.open for line in second.lines if line.open} == {payee: next(line.open for line in first.lines if line.account == payee)}
+    paying.pay("--run", "trial", "--settled", second.message)
+    assert "0 to pay, 0.00; 0 to invoice" in paying.pay("--run", "trial")
+    last = due(paying.db)
+    assert "nothing to settle" in paying.pay("--run", "trial", "--settled", last.message, code=1)
+    assert "Nobody is to be paid" in paying.pay("--run", "trial", *paying.file, "empty.xml", code=1)
+    seq, _ = tranche(paying.db)
+    paying.call("correct", "l.db", seq, "--reason", "late", "--amount", "agent-1=2", "--amount", "agent-2=-2", *SIGNED)
+    assert {line.account: line.open for line in due(paying.db).lines if line.open} == {"agent-1": 200, "agent-2": -200}
+    assert "clean" in paying.call("verify", "l.db", "--recompute", "--keys", "keys")
+
+
+def test_a_bank_csv_has_payments_and_invoices(paying):
+    paying.pay("--run", "trial", *paying.file, "pay.csv", "--format", "csv")
+    rows = list(csv.DictReader(Path("pay.csv").open()))
+    signed = {row["account"]: Fraction(row["amount"]) * (1 if row["direction"] == "pay" else -1) for row in rows}
+    assert sum(signed.values()) == 0 and {row["direction"] for row in rows} == {"pay", "invoice"}
+    assert {row["iban"] for row in rows} <= set(IBANS) and {row["currency"] for row in rows} == {"EUR"}
+
+
+def test_a_period_is_paid_out_up_to_its_end_and_not_by_run_as_well(paying):
+    paying.call("close-period", "l.db", "--name", "Q4", *PROVEN)
+    seq, _ = tranche(paying.db)
+    paying.call("correct", "l.db", seq, "--reason", "late", "--amount", "agent-1=2", "--amount", "agent-2=-2", *SIGNED)
+    said = paying.pay("--period", "Q4", *paying.file, "pay.xml")
+    told = {row.split()[0]: Fraction(row.split()[1]) for row in said.splitlines() if row.startswith("agent-")}
+    assert sum(told.values()) == 0
+    for account, amount in paying.balances.items():
+        assert abs(told[account] - Fraction(amount, 10**6)) < Fraction(1, 100)
+    message = re.search(r"FI-\d+-[0-9a-f]{16}", said)[0]
+    assert "added as entry 13" in paying.pay("--period", "Q4", "--settled", message)
+    assert "is paid out by period (entry 13), not by run" in paying.pay("--run", "trial", code=1)
+    assert "clean" in paying.call("verify", "l.db", "--recompute", "--keys", "keys")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("agent-1,H,DE88370400440532013000,", "check digits of the IBAN"),
+        ("agent-1,H,,", "check digits of the IBAN"),
+        ("agent-1,,DE89370400440532013000,", "the name must be"),
+        (f"agent-1,{'x' * 71},DE89370400440532013000,", "the name must be"),
+        ("agent-1,H,DE89370400440532013000,DEUT", "is not a BIC"),
+        (",H,DE89370400440532013000,", "names no account"),
+        ("treasury,H,DE89370400440532013000,", "is there twice"),
+    ],
+)
+def test_a_payee_map_with_a_bad_line_is_refused(paying, line, words):
+    Path("payees.csv").write_text(f"account,name,iban,bic\ntreasury,N,DE89370400440532013000,\n{line}\n")
+    said = paying.pay("--run", "trial", *paying.file, "pay.xml", code=1)
+    assert "Line 3 of the payee map" in said and words in said and not Path("pay.xml").exists()
+
+
+def test_payouts_that_cannot_be_are_refused(paying):
+    assert "either --run or --period" in paying.pay(code=2)
+    assert "needs --payees and --date" in paying.pay("--run", "trial", "--out", "pay.xml", code=2)
+    assert "no entry of run 'other' moved money" in paying.pay("--run", "other", code=1)
+    assert "No period 'Q9' is closed" in paying.pay("--period", "Q9", code=1)
+    assert "not an ISO 4217 code" in paying.call("payout", "l.db", "--currency", "euro", "--run", "trial", code=1)
+    assert "are in 'EUR', not in USD" in paying.call("payout", "l.db", "--currency", "USD", "--run", "trial", code=1)
+    assert "is no payout of run" in paying.pay("--run", "trial", "--settled", "FI-9-0123456789abcdef", code=1)
+    assert "is no payout of run" in paying.pay("--run", "trial", "--settled", "x", code=1)
+    assert "No payout of run 'trial' was made at entry 1." in paying.pay("--run", "trial", "--settled", "FI-1-" + "0" * 16, code=1)
+    assert "no open line of 'eve'" in paying.pay("--run", "trial", "--settled", due(paying.db).message, "--unpaid", "eve", code=1)
+    Path("payees.csv").write_text("account,name,iban\n")
+    assert "no line of the account" in paying.pay("--run", "trial", *paying.file, "pay.xml", code=1)
+    Path("payees.csv").write_text("name\n")
+    assert "needs a first line" in paying.pay("--run", "trial", *paying.file, "pay.xml", code=1)
+
+
+@pytest.mark.parametrize(("currency", "digits"), [("EUR", 2), ("JPY", 0), ("KWD", 3), ("CLF", 4)])
+def test_a_currency_has_its_own_decimals(tmp_path, currency, digits):
+    for minor in (1, 10**6):
+        with ledger.open(tmp_path / f"{minor}.db", minor=minor) as book:
+            book.append(Entry("trial", 0, "refund", "other/1", {}, {"a": 5_555_555, "b": 5_555_555, "c": -11_111_110}))
+        made = due(tmp_path / f"{minor}.db", currency)
+        assert made.digits == digits and sum(line.open for line in made.lines) == 0
+        assert all(abs(line.carried) < 1 and (minor > 1 or line.carried == 0) for line in made.lines)
