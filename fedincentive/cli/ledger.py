@@ -266,6 +266,9 @@ def _as_json(result: Verification, skipped: int) -> str:
             "recomputed": result.recomputed,
             "checkpoints": result.checkpoints,
             "skipped": skipped,
+            "signatures": result.signatures,
+            "unbound": result.unbound,
+            "unsigned": result.unsigned,
             "notes": [{"size": note.size, "cosigned": dict(note.times)} for note in result.notes],
             "findings": [vars(finding) for finding in result.findings],
         }
@@ -279,5 +282,16 @@ def _as_text(result: Verification, skipped: int) -> str:
     noted = [f"note: {audit.told(note)}" for note in result.notes[-3:]]
     if more := len(result.notes) - len(noted):
         noted.insert(0, f"note: {more} earlier checkpoints hold too")
+    if result.signatures:
+        derived += f", {result.signatures} signatures checked"
+    if result.unbound:
+        noted.append(f"note: {_some(result.unbound)} without terms: the amounts follow from what the entries say themselves")
+    if result.unsigned:
+        noted.append(f"note: {_some(result.unsigned)} without signatures: what agents gave is what was said in their names")
     verdict = "clean" if result.clean else f"{len(result.findings)} findings"
     return "\n".join([*map(str, result.findings), *noted, f"{verdict}: {checked}, {derived}; head {result.head}"])
+
+
+def _some(runs: Sequence[str]) -> str:
+    named = ", ".join(map(repr, runs[:3])) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    return f"run {named}" if len(runs) == 1 else f"runs {named}"

@@ -112,6 +112,16 @@ class Replay:
         unbound = (name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
         return tuple(name for name in unbound if set(self._runs[name].counts) - {periods.KIND, payout.KIND})
 
+    @property
+    def unsigned(self) -> tuple[str, ...]:
+        """The runs in which nobody signed what is said in its name."""
+        return tuple(name for name, run in self._runs.items() if run.claims is None)
+
+    @property
+    def signatures(self) -> int:
+        """How many signatures of agents were checked."""
+        return sum(run.claims.signatures for run in self._runs.values() if run.claims is not None)
+
     def _held(self, run: RunSoFar, body: Body) -> Iterator[Problem]:
         """In what an entry differs from the terms: its place, kind, rule, accounts, and the payment's own terms."""
         kind, rule, number = body["kind"], body["rule"], body["round"]

@@ -65,6 +65,8 @@ class Verification:
     recomputed: bool
     checkpoints: int
     unbound: tuple[str, ...] = ()  # runs without terms: their amounts are only consistent with their inputs
+    unsigned: tuple[str, ...] = ()  # runs whose inputs nobody signed
+    signatures: int = 0  # of agents, checked
     notes: tuple[Dated, ...] = ()  # the signed checkpoints that were given and hold
 
     @property
@@ -118,10 +120,18 @@ class _Check:
         except LedgerError as error:
             self._find("integrity", None, str(error))
         head = Checkpoint(len(self.hashes) - 1, self.hashes[-1], self._identity())
-        unbound = self.replay.unbound if self.replay else ()
-        derived = self.replay is not None
-        dated = tuple(self.dated)
-        return Verification(tuple(self.findings), head, self.postings, derived, len(self.checkpoints), unbound, dated)
+        again = self.replay
+        return Verification(
+            tuple(self.findings),
+            head,
+            self.postings,
+            again is not None,
+            len(self.checkpoints),
+            again.unbound if again else (),
+            again.unsigned if again else (),
+            again.signatures if again else 0,
+            tuple(self.dated),
+        )
 
     def _check(self) -> None:
         for message in self.book.catalogue():

@@ -15,6 +15,8 @@ from .page import details, pre, table, text
 from .run_totals import RunTotals
 
 SHOWN = 60  # agents and rounds on the page; the ledger has them all
+SIGNED = "every report is signed by its agent, and every amount follows from what was signed"
+UNSIGNED = "none: what agents gave is what was said in their names"
 
 
 def section(run: RunTotals, address: str, result: Verification, *, titled: bool) -> str:
@@ -159,6 +161,7 @@ def _checks(run: RunTotals, address: str, result: Verification) -> str:
         ("postings", str(postings)),
         ("sum of each round", decimal(0, run.minor) if not unbalanced else f"not zero in rounds {unbalanced}"),
         ("amounts", "all derived again from their inputs"),
+        ("signatures", UNSIGNED if run.run in result.unsigned else SIGNED),
         ("checked against", seen),
         ("head", str(result.head)),
     ]

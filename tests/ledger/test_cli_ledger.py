@@ -85,7 +85,7 @@ def test_verify_exits_0_when_clean(run, filled, tmp_path):
         head = str(book.head())
     done = run("verify", filled, "--recompute", "--checkpoint", head)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("clean: 8 entries")
+    assert done.stdout.splitlines()[-1].startswith("clean: 8 entries")
     assert "every amount derived again" in done.stdout
     (tmp_path / "run.log").write_text(f"INFO round 3 head {head}\n")
     (tmp_path / "manifest.json").write_text(json.dumps({"checkpoints": [{"count": 8, "hash": head[2:66], "round": 9}]}))

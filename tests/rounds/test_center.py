@@ -513,3 +513,42 @@ def test_what_is_paid_before_the_first_round_is_in_the_balances(tmp_path) -> Non
     with ledger.open(tmp_path / "l.db") as book:
         run = played(game, "2p-upbred", beta="0.5", rounds=2, settlement="commitment", book=book)
         assert run.outcome.payments == book.balances("test") and any(run.outcome.payments.values())
+
+
+class TestBounds:
+    """What one enrolment may cost the others; the center sets it."""
+
+    def enrolled(self, most: float = 1e9, **values):
+        settings = mechanisms.Settings.read({"run": "r", "mechanism": "2p-upbred", "beta": "2", **values})
+        agents = [Enrol("a", 100.0, 4.0), Enrol("b", 100.0, 4.0), Enrol("mallory", most, 4.0)]
+        return opened(settings, "2p-upbred", agents, W)
+
+    def test_more_points_than_the_center_allows_are_refused(self) -> None:
+        with pytest.raises(SettingError, match="'mallory' enrols with s_max = 1000000000.0: .*most_points allows it 500"):
+            self.enrolled(most_points=500)
+        with pytest.raises(SettingError, match="'mallory' .* allows it 99"):
+            self.enrolled(100.0, most_points={"a": 1000, "b": 1000, "mallory": 99})
+        self.enrolled(500.0, most_points=500)
+
+    def test_an_enrolment_that_makes_others_owe_too_much_is_refused_by_name(self) -> None:
+        with pytest.raises(SettingError, match="'mallory' .* it alone could make the others owe 1e\\+09 each"):
+            self.enrolled(most_owed="1000")
+        self.enrolled(800.0, most_owed="1000")
+
+    def test_what_all_together_make_somebody_owe_is_bounded_too(self) -> None:
+        with pytest.raises(SettingError, match="Agent 'a' could owe 1000 in run 'r', incentive.most_owed is 999"):
+            self.enrolled(900.0, most_owed="999")
+        self.enrolled(900.0, most_owed="1000")
+
+    @pytest.mark.parametrize("most", [1e13, 1e300])
+    def test_money_that_the_ledger_cannot_hold_is_refused(self, most: float) -> None:
+        with pytest.raises(SettingError, match="64 bits"):
+            self.enrolled(most, scale=1, rounds=1)
+        with pytest.raises(SettingError, match="'mallory' .* does not fit the ledger's 64 bits|64 bits"):
+            self.enrolled(most, scale=1, rounds=1, minor=10**15)
+
+    def test_the_bound_is_part_of_the_terms(self, tmp_path) -> None:
+        settings = mechanisms.Settings.read({"run": "r", "mechanism": "2p-upbred", "beta": "2", "most_owed": "150.5"})
+        with ledger.open(tmp_path / "l.db") as book:
+            opened(settings, "2p-upbred", [Enrol("a", 10.0, 4.0), Enrol("b", 10.0, 4.0)], W, book)
+            assert next(book.entries()).inputs["terms"]["owed"] == "301/2"
