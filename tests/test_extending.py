@@ -70,7 +70,7 @@ def test_a_payment(installed: Path, tmp_path: Path) -> None:
     assert {row["agent"]: row["payment"] for row in played["agents"]} == pytest.approx(paid)
     assert sum(played["outcome"]["payments"].values()) == 0
     with ledger.read(tmp_path / "l.db") as book:
-        assert [entry.kind for entry in book.entries()] == ["commitment", "cost-sharing"]
+        assert [entry.kind for entry in book.entries()] == ["terms", "commitment", "cost-sharing"]
     assert "every amount derived again" in command(installed, tmp_path, "ledger", "verify", "l.db", "--recompute")
     assert "its cost = 1.8, less the others' mean 1.05" in command(
         installed, tmp_path, "ledger", "statement", "l.db", "b"
@@ -89,7 +89,7 @@ def test_a_payment_that_was_tampered_with_is_found(installed: Path, tmp_path: Pa
     file = game(tmp_path, payment="cost-sharing", beta="1.5", cost=COSTS, gamma=2000)
     command(installed, tmp_path, "play", file, "--ledger", "l.db")
     with ledger.read(tmp_path / "l.db") as book:
-        honest = list(book.entries())[1].entry
+        honest = list(book.entries())[-1].entry
     wrong = {**honest.postings, "a": honest.postings["a"] + 1, "b": honest.postings["b"] - 1}
     with ledger.open(tmp_path / "forged.db") as book:
         changed = {"inputs": honest.inputs, "postings": wrong, "claims": honest.claims}

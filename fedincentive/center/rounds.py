@@ -155,7 +155,7 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
                 "currency": settings.currency,
                 "payments": paid,
                 "settings": told,
-                "oracles": list(oracles.names),
+                "oracles": list(oracles.names) if mechanism.values else [],
                 "owed": settings.most_owed,
                 **signed,
                 "agents": agents,

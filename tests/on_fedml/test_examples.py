@@ -18,10 +18,10 @@ from programs import PATH, blocks, shell
 README = (EXAMPLES / "README.md").read_text()
 BLOCKS = blocks(README, "bash")
 ENDS = {
-    "single_process": ["clean: 11 entries", "agent-10"],
-    "mpi.yaml": ["clean: 11 entries"],
-    "grpc.yaml": ["clean: 11 entries"],
-    "trpc.yaml": ["clean: 11 entries"],
+    "single_process": ["clean: 12 entries", "agent-10"],
+    "mpi.yaml": ["clean: 12 entries"],
+    "grpc.yaml": ["clean: 12 entries"],
+    "trpc.yaml": ["clean: 12 entries"],
     "robust.yaml": [],
 }
 

@@ -48,7 +48,7 @@ def test_a_payment_of_another_package(home: Any, tmp_path: Path, monkeypatch: An
     assert "budget-balanced       held: each of 1 postings sums to exactly 0  [exact]" in said[-1]
     monkeypatch.syspath_prepend(str(site))
     with ledger.read(ledger_of(tmp_path)) as book:
-        assert [entry.kind for entry in book.entries()] == ["commitment", "cost-sharing"]
+        assert [entry.kind for entry in book.entries()] == ["terms", "commitment", "cost-sharing"]
         assert verify(book, recompute=True).clean
         assert sum(book.balances().values()) == 0 and book.balances()["agent-3"] > 0 > book.balances()["agent-1"]
         assert "less the others' mean" in statement(book, "agent-2").lines[-1].because

@@ -249,10 +249,10 @@ def test_a_round_costs_the_same_however_many_came_before(tmp_path: Path, book) -
     late = [path.stat().st_size for path in files]
     assert late[0] < early[0] + 100 and late[1] == early[1]
     lines = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()
-    assert len(lines) == book.head().count == 291
+    assert len(lines) == book.head().count == 292
     play(center, agents)
     saved = SavedRun.read(tmp_path / "run" / "manifest.json")
-    assert len(saved.checkpoints) == 301 and saved.checkpoints[-1] == book.head()
+    assert len(saved.checkpoints) == 302 and saved.checkpoints[-1] == book.head()
 
 
 def test_the_checkpoints_of_a_stopped_run_are_read_where_they_are(tmp_path: Path, book) -> None:
@@ -260,7 +260,7 @@ def test_the_checkpoints_of_a_stopped_run_are_read_where_they_are(tmp_path: Path
     manifest = tmp_path / "run" / "manifest.json"
     with open(tmp_path / "run" / "checkpoints.jsonl", "ab") as file:
         file.write(b'{"count": 99')  # as a crash may leave it
-    assert [c.count for c in SavedRun.read(manifest).checkpoints] == [1, 2, 3]
+    assert [c.count for c in SavedRun.read(manifest).checkpoints] == [1, 2, 3, 4]
     done = command("ledger", "verify", tmp_path / "l.db", "--checkpoint", manifest)
     assert done.exit_code == 0 and "3 checkpoints checked" in done.output
     play(*seat(tmp_path / "run", book))

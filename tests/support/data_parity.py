@@ -29,12 +29,12 @@ INCENTIVE = {"beta": "0.5", "gamma": 40.0, "cost": 0.0005, "start": 0.4, "delta"
 EXPECTED: dict[str, tuple[list[float], str, str]] = {
     "2p-upbred": (
         [40.0, 60.0, 90.0],
-        "4:24d8b3c8ade44361f0961c91408864be8b8253a3e929b2ace47827849228ac44@32af6ddbca990d73",
+        "5:df163c79314e6a5ed791ad9ed3225d1459f92d49b0bf3043145297ecfe3b2d1b@e4d27d141ed26cbf",
         "21f47bc99fdbadce53e5b0376f93a9acbf4c3dec920a81a1b88d97a886d82bde",
     ),
     "t-upbred": (
         [16.334657, 24.380503, 36.28878],
-        "4:85147bd042f94561977fb9a0151c566f950d78532510d1a4b579151e18ed021f@ef87cf45ff9b650a",
+        "5:4671d093eeff367e8f26135748b9d7a2b52c57c622d9151e91322a85c8268d30@e2b62d55236d2edd",
         "21cafb2e2de04ecd4cdf7ded2160fe3a01968106bbbab36aae2e33493a6d9d37",
     ),
 }
