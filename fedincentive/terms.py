@@ -1,10 +1,12 @@
 """The terms of a run: who takes part, with how much, at which price. They are the run's first entry in the ledger.
 
-    {"mechanism", "rounds", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
-     "oracles": [...], "owed": ..., "center": key, "agents": {name: {"s_max", "s0", "data", "key"}}}
+    {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
+     "oracles": [...], "owed": ..., "center": key, "start": {name: points},
+     "agents": {name: {"s_max", "s0", "data", "key"}}}
 
-All is text and whole numbers. With keys every agent signs the terms' digest before the first round, and every report
-after it names that digest; `verify --recompute` holds every entry of the run to them.
+`start` is the s that the mechanism itself gives an agent, where that is not its s0. All is text and whole numbers. With
+keys every agent signs the terms' digest before the first round, and every report after it names that digest; `verify
+--recompute` holds every entry of the run to them.
 """
 
 from __future__ import annotations
@@ -50,13 +52,14 @@ class Terms:
     rounds: int | None  # T
     scale: int
     s_max: Mapping[str, int]
-    s0: Mapping[str, int]
+    s0: Mapping[str, int]  # what each begins with
     payments: Mapping[str, Mapping[str, Any]]
     oracles: tuple[str, ...] = ()
     beta: str | None = None  # of a commitment without terms
     keys: Mapping[str, str] | None = None  # the agents' public keys, in a signed run
     center: str | None = None
     digest: str = ""
+    sampled: int | None = None  # how many are asked in a training round; None: all
 
     @property
     def bound(self) -> bool:
@@ -72,12 +75,13 @@ class Terms:
             terms["rounds"],
             terms["scale"],
             {name: given["s_max"] for name, given in agents.items()},
-            {name: given["s0"] for name, given in agents.items()},
+            {name: terms.get("start", {}).get(name, given["s0"]) for name, given in agents.items()},
             terms["payments"],
             tuple(terms["oracles"]),
             keys=keys or None,
             center=terms.get("center"),
             digest=digest(terms),
+            sampled=terms.get("sampled"),
         )
 
     @classmethod

@@ -184,14 +184,16 @@ class Notary:
         return left
 
     def _concerns(self, entry: Entry) -> bool:
-        """Whether an entry names this agent; one that calls it absent although it answered is a dispute."""
+        """Whether an entry names this agent; one that has other words than its own, or none, is a dispute."""
         name, said = self.key.name, self._state.get("said")
-        if name in entry.inputs.get("absent", ()) and said and said["claim"]["round"] == entry.round:
-            if entry.kind == f"reports-{said['claim']['phase']}":
+        spoke = said["claim"]["phase"] if said else ""  # of contributions the last word counts, whatever its round
+        if entry.kind == f"reports-{spoke}" and (spoke == "contribute" or said["claim"]["round"] == entry.round):
+            written = entry.inputs.get("said", {}).get(name, {})
+            if written.get("signature") != said["signature"]:
                 self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
                 log.warning(
-                    "Agent %s answered in round %d, but the ledger calls it absent: its signed report is kept for a "
-                    "dispute. Who is right cannot be decided from it.", name, entry.round,
+                    "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its signed "
+                    "report is kept for a dispute. Who is right cannot be decided from it.", name, entry.round,
                 )  # fmt: skip
         return name in entry.postings or name in entry.inputs.get("said", {}) or entry.kind == terms.KIND
 

@@ -143,6 +143,9 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
         for name in run.agents:
             agents[name]["key"] = keys.public[name].vkey
+    begun = run.copy()
+    mechanism.start(begun)
+    moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
     paid = {p.name: {"rules": list(p.rules), "terms": p.terms()} for p in mechanism.payments}
     told = {key: value for key, value in mechanism.public().items() if key != "payments"}
     return dict(
@@ -150,6 +153,7 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
             {
                 "mechanism": mechanism.name,
                 "rounds": settings.rounds,
+                "sampled": settings.sampled,
                 "scale": settings.scale,
                 "minor": settings.minor,
                 "currency": settings.currency,
@@ -158,6 +162,7 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
                 "oracles": list(oracles.names) if mechanism.values else [],
                 "owed": settings.most_owed,
                 **signed,
+                **({"start": moved} if moved else {}),
                 "agents": agents,
             }
         )

@@ -60,12 +60,20 @@ class Claims:
             number = said["round"] if phase == "contribute" else body["round"]
             if agent not in self.keys or not self._signed(agent, said, number, phase, shared):
                 yield "signature", f"{agent!r} did not sign what is said in its name."
+        if phase != "contribute":
+            yield from self._everybody(given, self.terms.sampled if phase == "train" else None)
         if phase == "train":
             self._deliver(given, body["round"])
         self.s.update(_said(given, "s"))
         self.valuations.update(_said(given, "valuation"))
         if phase == "train":
             self.previous = dict(self.valuations)
+
+    def _everybody(self, given: Mapping[str, Any], sampled: int | None) -> Iterator[Problem]:
+        """Whoever is asked has answered or is called absent: nobody's report is passed over in silence."""
+        told, asked = [*given["said"], *given.get("absent", ())], min(sampled or len(self.total), len(self.total))
+        if len(told) != asked or len(set(told) & set(self.total)) != asked:
+            yield "claims", f"it accounts for {len(told)} agents, asked were {asked}, each once."
 
     def _deliver(self, given: Mapping[str, Any], number: int) -> None:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""

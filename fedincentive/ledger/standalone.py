@@ -310,6 +310,8 @@ class Said:
         self.terms = digest("terms", canonical(terms))
         self.keys = {agent: agreed.get("key") for agent, agreed in terms["agents"].items()}
         self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
+        self.s.update(terms.get("start", {}))
+        self.sampled = exactly(terms.get("sampled", len(self.keys)))
         self.delivered: Amounts = {}
         self.total = dict.fromkeys(self.keys, 0)
         self.values: Amounts = {}
@@ -331,6 +333,10 @@ class Said:
             number = words["round"] if phase == "contribute" else body["round"]
             if not self.is_signed(agent, words, number, phase, everybody):
                 complain("signature", f"{agent!r} did not sign what is said in its name")
+        answered = [*given["said"], *given.get("absent", [])]
+        asked = min(self.sampled, len(self.keys)) if phase == "train" else len(self.keys)
+        if phase != "contribute" and (len(answered) != asked or len(set(answered) & set(self.keys)) != asked):
+            complain("claims", f"it accounts for {len(answered)} agents, asked were {asked}, each once")
         told = {
             name: {agent: exactly(words[name]) for agent, words in given["said"].items() if name in words}
             for name in ("s", "delivered", "valuation")
