@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fedincentive import Settings
+from fedincentive import Settings, mechanisms
 from fedincentive.center.enrolment import enrol, wrong_with
 from fedincentive.center.names import likeness
 from fedincentive.errors import SettingError
 from fedincentive.messages import Enrol
 
+PLAYED = mechanisms.get("2p-upbred", Settings())
 ALIKE = [
     ("ann", "\u0430nn"),  # Cyrillic a
     ("ann", "Ann"),
@@ -31,15 +32,15 @@ ALIKE = [
 def test_look_alikes_are_refused_together_and_both_named(one, other):
     assert likeness(one) == likeness(other)
     with pytest.raises(SettingError) as caught:
-        enrol(Settings(), [Enrol(one, 1.0, 0.0), Enrol("zoe", 1.0, 0.0), Enrol(other, 1.0, 0.0)])
+        enrol(PLAYED, [Enrol(one, 1.0, 0.0), Enrol("zoe", 1.0, 0.0), Enrol(other, 1.0, 0.0)])
     assert ascii(one) in str(caught.value) and ascii(other) in str(caught.value)
-    assert ascii(one) in wrong_with(Enrol(other, 1.0, 0.0), Settings(), ["zoe", one])
-    assert not wrong_with(Enrol(one, 1.0, 0.0), Settings(), ["zoe", one])  # the same agent again
+    assert ascii(one) in wrong_with(Enrol(other, 1.0, 0.0), PLAYED, 3, ["zoe", one])
+    assert not wrong_with(Enrol(one, 1.0, 0.0), PLAYED, 3, ["zoe", one])  # the same agent again
 
 
 @pytest.mark.parametrize("name", ["Treasury", "tr\u0435asury", "TREASURY", "treasury\u3164"])
 def test_nobody_looks_like_the_treasury(name):
-    assert "looks like the account 'treasury'" in wrong_with(Enrol(name, 1.0, 0.0), Settings())
+    assert "looks like the account 'treasury'" in wrong_with(Enrol(name, 1.0, 0.0), PLAYED, 3)
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,9 @@ def test_nobody_looks_like_the_treasury(name):
     ],
 )
 def test_names_are_composed_stripped_and_printable(name, words):
-    assert words in wrong_with(Enrol(name, 1.0, 0.0), Settings())
+    assert words in wrong_with(Enrol(name, 1.0, 0.0), PLAYED, 3)
     with pytest.raises(SettingError):
-        enrol(Settings(), [Enrol(name, 1.0, 0.0), Enrol("zoe", 1.0, 0.0)])
+        enrol(PLAYED, [Enrol(name, 1.0, 0.0), Enrol("zoe", 1.0, 0.0)])
 
 
 def test_ordinary_names_stand_beside_each_other():
@@ -79,4 +80,4 @@ def test_ordinary_names_stand_beside_each_other():
         "\u5317\u4eac",
         "site 1",
     ]
-    assert enrol(Settings(), [Enrol(name, 1.0, 0.0) for name in names]).agents == tuple(sorted(names))
+    assert enrol(PLAYED, [Enrol(name, 1.0, 0.0) for name in names]).agents == tuple(sorted(names))
