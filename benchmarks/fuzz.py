@@ -413,7 +413,8 @@ PLAUSIBLE: dict[str, tuple[Any, ...]] = {
     "curve": tuple(reading.CURVES),
     "phi": ("audited", "paper"),
     "h": ("previous", "zero", "clarke"),
-    **dict.fromkeys(("rounds", "scale", "minor", "sampled", "agents", "comm_round", "parameters"), (1, 2, 3, 10**6)),
+    **dict.fromkeys(("rounds", "scale", "minor", "sampled", "comm_round"), (1, 2, 3, 10**6)),
+    **dict.fromkeys(("agents", "parameters"), (1, 2, 3)),  # a million agents are allowed, and take their time
     **dict.fromkeys(("gamma", "eta", "tau", "tol", "loss_cap", "value_per_nat", "audit", "quorum", "clip"), (0.5, 1e-300, 1e300, "1e5")),  # noqa: E501
     **dict.fromkeys(("beta", "fine"), ("2", "0.05", "1e17", "1e-17", 3)),
     **dict.fromkeys(("w0", "target", "s0"), ([0.0], [1.0, 2.0], [1e300, 1e300])),
