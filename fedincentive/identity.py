@@ -71,7 +71,7 @@ def enrolment(run: str, enrol: Enrol) -> bytes:
 
 
 def answers(told: Broadcast, terms: str) -> dict[str, Any]:
-    """What a report answers to: the terms (their digest), the model and the checkpoint SIZE:ROOT that were broadcast."""
+    """What a report answers to: the terms (their digest), the model and the checkpoint SIZE:ROOT of a broadcast."""
     note = None if told.log is None else str(told.log["note"]).split("\n")
     seen = None if note is None else f"{note[1]}:{note[2]}"
     return _said({"terms": terms, "model": digest(told.w) or None, "seen": seen})

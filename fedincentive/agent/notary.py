@@ -192,8 +192,8 @@ class Notary:
             if written.get("signature") != said["signature"]:
                 self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
                 log.warning(
-                    "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its signed "
-                    "report is kept for a dispute. Who is right cannot be decided from it.", name, entry.round,
+                    "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its "
+                    "signed report is kept for a dispute. Who is right cannot be decided from it.", name, entry.round,
                 )  # fmt: skip
         return name in entry.postings or name in entry.inputs.get("said", {}) or entry.kind == terms.KIND
 

@@ -41,10 +41,10 @@ class Center:
     """Plays one run of a mechanism with the enrolled agents.
 
     `ledger` is an open ledger or None, `state_path` a directory of this run's own or None, `keys` everybody's public
-    keys and the center's own (then all is signed), `buffers` the entries of w that are not parameters (BatchNorm statistics, counters), `oracles` what can be
-    checked. `Center.open` continues a saved run where the settings say `resume`. A host that has steps of its own
-    around the aggregation sets `hooks`; one whose agents live in its own process sets `memory`, which is saved with
-    each round and is back in `remembered` when the run is resumed.
+    keys and the center's own (then all is signed), `buffers` the entries of w that are not parameters (BatchNorm
+    statistics, counters), `oracles` what can be checked. `Center.open` continues a saved run where the settings say
+    `resume`. A host that has steps of its own around the aggregation sets `hooks`; one whose agents live in its own
+    process sets `memory`, which is saved with each round and is back in `remembered` when the run is resumed.
 
     A run that keeps its state is played by one center at a time: until it is done, or the host calls `release` or
     leaves the center's `with` block.

@@ -54,8 +54,8 @@ def affordable(run: Run, mechanism: Mechanism) -> None:
     worst = np.sum(known, axis=0)
     if not float(np.sum(worst)) * settings.minor < LIMIT:
         raise SettingError(
-            f"The agents of run {settings.run!r} could owe {float(np.sum(worst)):.6g} in all, which the ledger's 64 bits "
-            f"do not hold with {settings.minor} minor units per unit: lower incentive.beta, incentive.minor or points."
+            f"The agents of run {settings.run!r} could owe {float(np.sum(worst)):.6g} in all, which the ledger's 64 "
+            f"bits do not hold with {settings.minor} minor units per unit: lower incentive.beta, incentive.minor or points."
         )
     i = int(np.argmax(worst))
     if settings.most_owed is not None and worst[i] > float(settings.most_owed):
@@ -88,8 +88,8 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
         )
     if not alone * settings.minor * n < LIMIT:
         return (
-            f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: what it could cost the others does not fit the ledger's "
-            f"64 bits at beta = {float(mechanism.beta):g} with {settings.minor} minor units per unit."
+            f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: what it could cost the others does not fit the "
+            f"ledger's 64 bits at beta = {float(mechanism.beta):g} with {settings.minor} minor units per unit."
         )
     if e.s_max * settings.scale * settings.rounds >= LIMIT:
         most = LIMIT / (settings.scale * settings.rounds)

@@ -76,8 +76,8 @@ def signed(report: Report, claim: Mapping[str, Any]) -> dict[str, Any]:
         raise ReportRefused(f"Agent {report.agent!r} sent an unsigned report: give the agent its key.")
     if not claim:
         raise ReportRefused(
-            f"A report in the name of agent {report.agent!r} is not signed with its key for this round, these terms and "
-            "this model: it is someone else's, or was made for something else."
+            f"A report in the name of agent {report.agent!r} is not signed with its key for this round, these terms "
+            "and this model: it is someone else's, or was made for something else."
         )
     return {"claim": claim, "signature": report.signature, "cosignature": report.cosignature}
 

@@ -3,7 +3,8 @@
 A `reports-PHASE` entry (rule reports/1) keeps what the agents said in a round with their signatures, and comes before
 the payments that follow from it. `reports-contribute` keeps the last word of each agent on its s.
 
-    {"terms", "model", "seen", "absent": [...], "said": {agent: {"s", "delivered", "update", "valuation", "nonce", "signature"}}}
+    {"terms", "model", "seen", "absent": [...],
+     "said": {agent: {"s", "delivered", "update", "valuation", "nonce", "signature"}}}
 """
 
 from __future__ import annotations

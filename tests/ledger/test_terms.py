@@ -1,4 +1,4 @@
-"""A run's entries are held to its terms: what is only consistent with itself is found, here and by the other verifier."""
+"""A run's entries are held to its terms: what only agrees with itself is found, here and by the other verifier."""
 
 from __future__ import annotations
 

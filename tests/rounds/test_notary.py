@@ -1,4 +1,4 @@
-"""Agents with keys against a hostile center: what it forges, replays, forks or tells differently is refused and kept."""
+"""Agents with keys against a hostile center: what it forges, replays, forks or tells in two ways is refused and kept."""
 
 from __future__ import annotations
 
