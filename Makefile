@@ -30,7 +30,7 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower bench fuzz lint format system-deps clean python compiler python-fedml
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower bench fuzz hostile lint format system-deps clean python compiler python-fedml
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
@@ -62,6 +62,9 @@ bench: .venv/core/.installed  ## ratios against a plain mean and every peer, mea
 
 fuzz: .venv/core/.installed  ## a million hostile frames, and 10^5 reports and settings: nothing but our own errors
 	.venv/core/bin/python benchmarks/fuzz.py
+
+hostile: .venv/core/.installed  ## a center that forges, forks and replays: who notices, with which evidence
+	.venv/core/bin/python benchmarks/hostile_center.py
 
 lint: .venv/tools/.ready .venv/core/.installed  ## ruff, mypy on the public API, clang-format
 	.venv/tools/bin/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from ..errors import ProvenanceError
@@ -26,12 +27,12 @@ class Log:
 
     def __init__(self, ledger: Ledger, run: str, key: PrivateKey) -> None:
         self.ledger, self.run, self.key = ledger, run, key
-        self.tree = Tree(ledger.hashes())
-        self._shown: deque[tuple[int, str, str]] = deque(maxlen=SHOWN)  # seq, hash before, body
-        for row in ledger.rows(run):
-            self._show(row.seq, row.body)
+        known = [ledger.genesis, *ledger.hashes()]
+        self.tree = Tree(known[1:])
+        self._known = {len(self.tree): known[-1]}  # the newest hashes, by number
+        self._shown = deque(((row.seq, known[row.seq - 1], row.body) for row in ledger.rows(run)), maxlen=SHOWN)
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """Which log this is, by its first entry: that one never changes, and no other ledger has it."""
         first = self.ledger.row(1)
@@ -41,14 +42,13 @@ class Log:
 
     def appended(self, seq: int, body: str) -> None:
         """An entry of this run; other runs may have written before it."""
-        if seq > len(self.tree):
-            self.tree.extend(self.ledger.hashes(len(self.tree)))
+        size = len(self.tree)
+        if seq > size:
+            new = self.ledger.hashes(size)
+            self._known = dict(enumerate([self._known[size], *new], size))
+            self.tree.extend(new)
         if not self._shown or seq > self._shown[-1][0]:
-            self._show(seq, body)
-
-    def _show(self, seq: int, body: str) -> None:
-        before = self.ledger.row(seq - 1) if seq > 1 else None
-        self._shown.append((seq, self.ledger.genesis if before is None else before.hash, body))
+            self._shown.append((seq, self._known[seq - 1], body))
 
     @property
     def note(self) -> Note:

@@ -194,6 +194,10 @@ class PostgresLedger(Ledger):
             cursor.itersize = 200
             yield from map(Row._make, cursor.execute(query, values))
 
+    def _hashes(self, after: int) -> list[tuple[int, str]]:
+        query = "SELECT seq, hash FROM fedincentive.entries WHERE seq > %s ORDER BY seq"
+        return self._db.execute(query, (after,)).fetchall()
+
     def posted(self, seq: int) -> str:
         query = "SELECT account, amount FROM fedincentive.postings WHERE seq = %s ORDER BY account"
         with self._reading():

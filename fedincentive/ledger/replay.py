@@ -1,10 +1,10 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
-Beside the payments' own rules there are these: the terms, a commitment, signed reports and a dispute are memos and post
+Beside the payments' own rules there are these. The terms, a commitment, signed reports and a dispute are memos and post
 nothing (terms/1, commitment/1, reports/1, dispute/1), as do the end of a period and a payout that was settled (close/1,
-payout/1); a reversal posts the corrected entry with the other sign
-(reversal/1, and with signatures reversal/2), a transfer what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a
-run of an older release has none, and is held to its commitment as far as that goes.
+payout/1). A reversal posts the corrected entry with the other sign (reversal/1, with signatures reversal/2), a transfer
+what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules,
+at which price and how often; a run of an older release has none, and is held to its commitment as far as that goes.
 """
 
 from __future__ import annotations
