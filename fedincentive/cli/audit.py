@@ -13,13 +13,14 @@ import click
 
 from .. import ledger as books
 from .. import terms
-from ..errors import ProvenanceError
+from ..errors import LedgerError, ProvenanceError
 from ..files import replace
 from ..ledger import Entry, Ledger, bank, corrections, disputes, periods
 from ..ledger import notes as checkpoints
 from ..ledger import payout as payouts
 from ..ledger.export import decimal, keep_apart
-from ..ledger.notes import Dated, moment
+from ..ledger.notes import Calendar, Dated, moment
+from ..ledger.verify import verify
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey
 from ..provenance.names import Names
 from ..provenance.notes import Note
@@ -75,6 +76,14 @@ def exchanged(folder: Path | None) -> dict[str, list[PublicKey]] | None:
         return None if folder is None else known_keys(folder)
     except ProvenanceError as error:
         raise click.UsageError(str(error)) from error
+
+
+def calendar(book: Ledger, files: Sequence[Path]) -> Calendar:
+    """The dates that checkpoints give, if all of them are this ledger's own."""
+    found = verify(book, notes=[note for path in files for note in notes_in(path)]) if files else None
+    for finding in found.findings if found else ():
+        raise LedgerError(f"There are no dates to tell: {finding}")
+    return Calendar.of(found.notes if found else ())
 
 
 def told(note: Dated) -> str:

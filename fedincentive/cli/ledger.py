@@ -17,6 +17,7 @@ from ..ledger import copies, periods
 from ..ledger.address import shown
 from ..ledger.chain import Checkpoint
 from ..ledger.export import FORMATS, decimal, keep_apart
+from ..ledger.notes import moment
 from ..ledger.statement import statement as make_statement
 from ..ledger.verify import Verification, unreadable
 from ..ledger.verify import verify as check
@@ -48,31 +49,24 @@ def head(target: str) -> None:
 @ledger.command()
 @target
 @one_run
+@audit.notes
 @as_json
-def show(target: str, run: str | None, as_json: bool) -> None:
-    """Every entry, oldest first."""
+def show(target: str, run: str | None, notes: tuple[Path, ...], as_json: bool) -> None:
+    """Every entry, oldest first; with --note also between which times it was written."""
     with books.read(target) as book:
         if as_json:
             for record in book.chained(run):
                 click.echo(f'{{"body":{record.entry.body},"hash":"{record.hash}","seq":{record.seq}}}')
             return
+        calendar = audit.calendar(book, notes)
         rows = []
         for record in book.chained(run):
             e = record.entry
-            moved = sum(amount for amount in e.postings.values() if amount > 0)
-            rows.append(
-                (
-                    record.seq,
-                    e.run,
-                    e.round,
-                    e.kind,
-                    e.rule,
-                    len(e.postings),
-                    decimal(moved, book.minor),
-                    record.hash[:12],
-                )
-            )
-    _table(("seq", "run", "round", "kind", "rule", "accounts", "moved", "hash"), rows, right={0, 2, 5, 6})
+            moved = decimal(sum(amount for amount in e.postings.values() if amount > 0), book.minor)
+            dates = tuple(map(moment, calendar.between(record.seq))) if notes else ()
+            rows.append((record.seq, e.run, e.round, e.kind, e.rule, len(e.postings), moved, *dates, record.hash[:12]))
+    dates = ("not before", "not after") if notes else ()
+    _table(("seq", "run", "round", "kind", "rule", "accounts", "moved", *dates, "hash"), rows, right={0, 2, 5, 6})
 
 
 @ledger.command()

@@ -44,7 +44,13 @@ KINDS = {
     "truthful/1": ("truthful",),
     "reversal/1": ("correction",),
     "transfer/1": ("correction",),
+    "reversal/2": ("correction",),
+    "transfer/2": ("correction",),
+    "dispute/1": ("dispute",),
+    "close/1": ("close",),
+    "payout/1": ("payout",),
 }
+MEMOS = ("dispute/1", "close/1", "payout/1")  # may come after later rounds; their kinds may end with a digest
 PAYS = {"contribution/1": "contribution", "tranche/1": "contribution", "truthful/1": "truthful"}
 LIMIT = 2**63 - 1
 EVERY = 5.0  # seconds between two words on how far it is
@@ -118,10 +124,11 @@ class Runs:
         self.valued: dict[str, Amounts] = {}
         self.reversed: set[int] = set()
         self.so_far: dict[str, Body] = {}
+        self.closed = 0  # entries in closed periods
 
     def derive(self, body: Body, complain: Complain) -> Amounts:
         given, rule = body["inputs"], body["rule"]
-        if rule in ("terms/1", "commitment/1", "reports/1"):
+        if rule in ("terms/1", "commitment/1", "reports/1", *MEMOS):
             return {}
         if rule == "contribution/1":
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
@@ -132,7 +139,7 @@ class Runs:
         target = self.bodies.get(given["corrects"])
         if target is None or target["run"] != body["run"]:
             raise ValueError("it corrects no earlier entry of its run")
-        if rule == "transfer/1":
+        if rule in ("transfer/1", "transfer/2"):
             return dict(given["amounts"])
         if given["corrects"] in self.reversed:
             complain("recompute", "the entry it corrects was reversed before")
@@ -183,6 +190,8 @@ class Runs:
     def hold(self, body: Body, complain: Complain) -> None:
         """Everything in which an entry differs from the terms, which are its run's first entry."""
         run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
+        if rule in MEMOS:
+            kind = kind.split("-")[0]
         if kind not in KINDS[rule]:
             complain("kind", f"a {kind} cannot have the rule {rule}")
         so_far = self.so_far.setdefault(run, {"terms": None, "first": None, "last": 0, "counts": {}, "entries": 0})
@@ -200,6 +209,11 @@ class Runs:
                 self.said[run].accept(body, complain)
             return
         terms, said = so_far["terms"], self.said.get(run)
+        if kind == "correction":
+            self.hold_correction(body, said is not None, complain)
+        if rule in MEMOS:
+            self.hold_memo(body, said, complain)
+            return
         if so_far["entries"] == 1:
             self.signatures.hold_keys(run, {}, complain)
         if rule == "reports/1" and said is not None:
@@ -235,6 +249,68 @@ class Runs:
                 said.commit(given["s"], complain)
         elif rule in PAYS:
             self.hold_payment(so_far, body, before, agents, complain)
+
+    def hold_correction(self, body: Body, signed: bool, complain: Complain) -> None:
+        """Two persons sign a correction of version 2; a signed run has no others."""
+        given = body["inputs"]
+        if not body["rule"].endswith("/2"):
+            if signed:
+                complain("signature", "a correction in a signed run needs the signatures of an author and an approver")
+            return
+        said = {key: value for key, value in given.items() if key != "signatures"}
+        said.update(run=body["run"], round=body["round"], rule=body["rule"])
+        message = f"fedincentive/correction/1\n{canonical(said)}".encode("ascii")
+        signers = [verifier_key(given[who]) for who in ("author", "approver")]
+        if signers[0].name == signers[1].name or signers[0].raw == signers[1].raw:
+            complain("signature", "its author approved it")
+        for who, key in zip(("author", "approver"), signers):
+            if not self.signatures.check(key, from_base64(given["signatures"][who]), message):
+                complain("signature", f"the {who} {key.name!r} did not sign it")
+            if self.signatures.known is not None and key not in self.signatures.known:
+                complain("keys", f"the key of {key.name!r}, {given[who]!r}, is not one that is known")
+
+    def hold_memo(self, body: Body, said: Optional[Said], complain: Complain) -> None:
+        rule, run, given = body["rule"], body["run"], body["inputs"]
+        if rule == "close/1":
+            if given["after"] != self.closed or exactly(given["size"]) <= self.closed or run != f"period:{given['period']}":
+                complain("terms", "the period does not begin where the one before it ended")
+            self.closed = given["size"]
+        elif rule == "payout/1":
+            if run != (f"period:{given['of']}" if given["by"] == "period" else given["of"]):
+                complain("terms", "the payout stands in another run")
+            if set(given["paid"]) & set(given["open"]) or not all(type(units) is int for units in given["paid"].values()):
+                complain("recompute", "what was paid and what is open cannot be told apart")
+        elif said is None:
+            complain("signature", "there is a dispute, but the run has no terms with keys")
+        else:
+            claim, agent = given["claim"], given["agent"]
+            target = self.bodies.get(given["disputes"], {"inputs": {}})
+            if target.get("run") != run or agent not in target["inputs"].get("absent", ()):
+                complain("signature", f"entry {given['disputes']} does not call {agent!r} absent")
+            elif (target["kind"], target["round"]) != (f"reports-{claim['phase']}", claim["round"]):
+                complain("signature", "the report is not of the round and phase it disputes")
+            message = f"fedincentive/report/1\n{canonical(claim)}".encode("ascii")
+            wanted = {"run": run, "agent": agent, "terms": said.terms}
+            try:
+                good = self.signatures.check(verifier_key(said.keys.get(agent)), from_base64(given["signature"]), message)
+            except (ValueError, TypeError):
+                good = False
+            if not good or {**claim, **wanted} != claim:
+                complain("signature", f"{agent!r} did not sign the report for this run")
+
+    def hold_period(self, body: Body, heads: list[str], complain: Complain) -> None:
+        """The checkpoint at which a period was closed must be of these entries, and signed by a run's center."""
+        note = read_note("\n".join(body["inputs"]["note"]))
+        leaves = [sha256(b"\x00" + head.encode("ascii")).digest() for head in heads[1 : note.size + 1]]
+        if note.size != body["inputs"]["size"] or note.size >= len(heads) or root_of(leaves) != note.root:
+            complain("note", "the checkpoint of the period is not of the entries before it")
+        if note.origin != f"fedincentive-ledger/{heads[1][:32]}":
+            complain("note", "the checkpoint of the period is another ledger's")
+        terms = [so_far["terms"] for so_far in self.so_far.values() if so_far["terms"] and "center" in so_far["terms"]]
+        if not any(note.is_signed_by(verifier_key(one)) for one in {agreed["center"] for agreed in terms}):
+            complain("note", "no center of this ledger's runs signed the checkpoint of the period")
+        for one in {given["key"] for agreed in terms for given in agreed["agents"].values() if "key" in given}:
+            note.cosigned_at(verifier_key(one))
 
     def hold_payment(self, so_far: Body, body: Body, before: int, agents: Amounts, complain: Complain) -> None:
         terms, kind, given = so_far["terms"], body["kind"], body["inputs"]
@@ -612,6 +688,14 @@ def read_note(note: str) -> Checkpointed:
     return Checkpointed(text + "\n", head[0], int(head[1]), from_base64(head[2]), lines)
 
 
+def root_of(leaves: list[bytes]) -> bytes:
+    """The root of the Merkle tree over leaves (RFC 6962)."""
+    while len(leaves) > 1:
+        pairs = [sha256(b"\x01" + leaves[k] + leaves[k + 1]).digest() for k in range(0, len(leaves) - 1, 2)]
+        leaves = pairs + leaves[len(leaves) // 2 * 2 :]
+    return leaves[0] if leaves else sha256().digest()
+
+
 def check_body(body: Body) -> None:
     """ValueError where an entry could not have been made."""
 
@@ -771,6 +855,8 @@ def check(
             if corrects is not None and not (0 < corrects < seq and item["body"]["inputs"]["hash"] == heads[corrects]):
                 complain("corrects", f"entry {corrects} is not the one it corrects")
             check_entry(item["body"], runs, keys, complain)
+            if item["body"]["rule"] == "close/1":
+                runs.hold_period(item["body"], heads, complain)
             bodies[seq] = item["body"]
         except Exception as error:  # anybody may have written the file: what cannot be read is a finding
             complain("recompute", f"it cannot be read or derived: {type(error).__name__} {str(error)[:200]}")

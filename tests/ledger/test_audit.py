@@ -26,7 +26,8 @@ from fedincentive import ledger
 from fedincentive.center.log import Log
 from fedincentive.entry import canonical
 from fedincentive.game import random_data_value
-from fedincentive.ledger import Entry
+from fedincentive.ledger import Entry, standalone
+from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.payout import payout
 from fedincentive.provenance import receipts
 from fedincentive.provenance.keys import KeyRing, make
@@ -60,9 +61,20 @@ def kit(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simp
     def call(*arguments: object, code: int = 0) -> str:
         done = command("ledger", *arguments)
         assert done.exit_code == code, done.output
+        if arguments[0] == "verify" and "--recompute" in arguments and "--note" not in arguments:
+            alone(str(arguments[1]), "keys" if "--keys" in arguments else None, clean=code == 0)
         return done.output
 
     return SimpleNamespace(folder=folder, call=call, db=folder / "l.db", agents=GAME.agents)
+
+
+def alone(path: str, keys: str | None, *, clean: bool) -> None:
+    """The stand-alone verifier says the same of the ledger."""
+    with ledger.read(path) as book:
+        lines = list(to_jsonl(book))
+    signatures = standalone.Signatures(known=None if keys is None else standalone.read_keys(keys))
+    findings, _ = standalone.check(lines, (), signatures)
+    assert (not findings) == clean, findings
 
 
 def rewritten(path: Path, change) -> None:
@@ -290,6 +302,7 @@ def test_a_dispute_is_recorded_and_not_decided(disputed):
     again = command("ledger", "dispute", "l.db", disputed.file, "--agent", "agent-1")
     assert "there already" in again.output
     assert "clean" in command("ledger", "verify", "l.db", "--recompute", "--keys", "keys").output
+    alone("l.db", "keys", clean=True)
     assert "who is right cannot be decided" in command("ledger", "statement", "l.db", "agent-1").output
 
 
@@ -328,6 +341,7 @@ def test_verify_finds_a_forged_dispute(disputed, change):
             book.append(e)
     done = command("ledger", "verify", "forged.db", "--recompute")
     assert done.exit_code == 1 and "signature: " in done.output
+    alone("forged.db", None, clean=False)
 
 
 # Statements
@@ -616,3 +630,15 @@ def test_a_currency_has_its_own_decimals(tmp_path, currency, digits):
         made = due(tmp_path / f"{minor}.db", currency)
         assert made.digits == digits and sum(line.open for line in made.lines) == 0
         assert all(abs(line.carried) < 1 and (minor > 1 or line.carried == 0) for line in made.lines)
+
+
+def test_the_kit_works_in_every_store(paying, target):
+    paying.call("export", "l.db", "-o", "l.jsonl")
+    paying.call("import", "l.jsonl", target)
+    seq, _ = tranche(paying.db)
+    assert "added as entry 11" in paying.call("correct", target, seq, "--reason", "x", "--reverse", *SIGNED)
+    assert "added as entry 12" in paying.call("close-period", target, "--name", "Q4", *PROVEN)
+    said = paying.call("payout", target, "--period", "Q4", "--currency", "EUR", *paying.file, "pay.xml")
+    message = re.search(r"FI-\d+-[0-9a-f]{16}", said)[0]
+    paying.call("payout", target, "--period", "Q4", "--currency", "EUR", "--settled", message)
+    assert "clean: 13 entries" in paying.call("verify", target, "--recompute", "--keys", "keys")
