@@ -109,13 +109,16 @@ class Replay:
     @property
     def unbound(self) -> tuple[str, ...]:
         """The runs without terms: their amounts follow from their inputs, but nobody knows what was agreed."""
-        unbound = (name for name, run in self._runs.items() if run.terms is None or not run.terms.bound)
-        return tuple(name for name in unbound if set(self._runs[name].counts) - {periods.KIND, payout.KIND})
+        return tuple(name for name, run in self._played() if run.terms is None or not run.terms.bound)
 
     @property
     def unsigned(self) -> tuple[str, ...]:
         """The runs in which nobody signed what is said in its name."""
-        return tuple(name for name, run in self._runs.items() if run.claims is None)
+        return tuple(name for name, run in self._played() if run.claims is None)
+
+    def _played(self) -> Iterator[tuple[str, RunSoFar]]:
+        """The runs that were played; the ledger's owner writes memos under names of its own."""
+        return ((n, run) for n, run in self._runs.items() if set(run.counts) - {periods.KIND, payout.KIND})
 
     @property
     def signatures(self) -> int:
