@@ -403,9 +403,9 @@ class Center:
         """What the agents put under the checkpoint of this round; they will be shown it with all of it."""
         if self._broadcast.log is None or self.keys is None:
             return
-        note, before = Note.parse(self._broadcast.log["note"]), run.cosigned
-        if before and Note.parse(before).text == note.text:
-            note = Note.parse(before)
+        note = Note.parse(self._broadcast.log["note"])
+        if run.cosigned.startswith(f"{note.text}\n"):  # the same checkpoint as in the round before
+            note = Note.parse(run.cosigned)
         given = {agent: answer.cosignature for agent, answer in self._reports.items() if answer.cosignature}
         run.cosigned = str(with_cosignatures(note, given, self.keys.public))
         run.witnessed.update(dict.fromkeys(self._reports, note.head.size))

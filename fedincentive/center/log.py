@@ -82,15 +82,15 @@ class Log:
 
 def with_cosignatures(note: Note, given: Mapping[str, str | None], keys: Mapping[str, PublicKey]) -> Note:
     """The checkpoint with the agents' cosignatures; one that is not what it says is left out."""
+    lines = dict.fromkeys(note.signatures)
     for agent in sorted(given):
         try:
             line = SignatureLine.parse(given[agent] or "")
         except ValueError:
             continue
-        longer = Note(note.text, (*note.signatures, line))
-        if line not in note.signatures and longer.cosigned_at(keys[agent]) is not None:
-            note = longer
-    return note
+        if line not in lines and note.time_of(line, keys[agent]) is not None:
+            lines[line] = None
+    return Note(note.text, tuple(lines))
 
 
 def cosigned_by(text: str, keys: Mapping[str, PublicKey]) -> dict[str, int]:

@@ -30,10 +30,11 @@ def checked(
     settings, fields = run.settings, dict[str, Any]()
     if claimed is not None:
         fields = signed(report, claimed(report))
+    counted = fields.get("claim", {})  # what was signed is counted already
 
     def fixed(what: str, value: float | None) -> int:
         exact = points(report, what, value, run.limits[report.agent])
-        return min(quantise(exact, settings.scale), run.s_max[report.agent])
+        return counted[what] if counted else min(quantise(exact, settings.scale), run.s_max[report.agent])
 
     if report.phase == "contribute" or (report.phase == "train" and mechanism.moves):
         fields["s"] = fixed("s", report.s)
@@ -43,7 +44,8 @@ def checked(
     if report.phase == "value" or report.valuation is not None:
         # The fine covers valuations up to the cap; where no money hangs on them any number that fits will do.
         most = settings.loss_cap * settings.value_per_nat if mechanism.values else LARGEST
-        fields["valuation"] = quantise(valuation(report, min(most, LIMIT / 2 / settings.minor)), settings.minor)
+        value = valuation(report, min(most, LIMIT / 2 / settings.minor))
+        fields["valuation"] = counted["valuation"] if counted else quantise(value, settings.minor)
     return Answer(**fields)
 
 

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -105,20 +106,36 @@ class PublicKey:
         if type(signature) is not bytes or len(signature) != 64:
             return False
         try:
-            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+            self._key.verify(signature, message)
         except InvalidSignature:
             return False
         return True
 
+    @cached_property
+    def _key(self) -> Ed25519PublicKey:
+        return Ed25519PublicKey.from_public_bytes(self.raw)
+
+    def __reduce__(self) -> tuple[type[PublicKey], tuple[str, bytes]]:
+        return PublicKey, (self.name, self.raw)  # the library's own object is not copied
+
+    @cached_property
+    def in_notes(self) -> str:
+        return name_in_notes(self.name)
+
+    @cached_property
+    def _ids(self) -> dict[int, bytes]:
+        start = self.in_notes.encode() + b"\n"
+        return {kind: sha256(start + bytes([kind]) + self.raw).digest()[:4] for kind in (SIGNATURE, COSIGNATURE)}
+
     def key_id(self, kind: int = SIGNATURE) -> bytes:
         """The four bytes by which signed notes refer to the key."""
-        return sha256(name_in_notes(self.name).encode() + b"\n" + bytes([kind]) + self.raw).digest()[:4]
+        return self._ids[kind]
 
     @property
     def vkey(self) -> str:
         """The key as one line to give to others."""
         key = base64.b64encode(bytes([SIGNATURE]) + self.raw).decode()
-        return f"{name_in_notes(self.name)}+{self.key_id().hex()}+{key}"
+        return f"{self.in_notes}+{self.key_id().hex()}+{key}"
 
     @classmethod
     def parse(cls, vkey: str) -> PublicKey:

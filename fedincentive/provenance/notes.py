@@ -49,7 +49,7 @@ class Head:
         if RESERVED.fullmatch(self.origin):
             raise ProvenanceError(f"The log's origin {self.origin!r} is kept for other signatures; take another.")
 
-    @property
+    @cached_property
     def text(self) -> str:
         """What is signed."""
         return "\n".join([self.origin, str(self.size), base64.b64encode(self.root).decode(), *self.more, ""])
@@ -132,7 +132,7 @@ class Note:
         """The checkpoint with the key's cosignature of that time, in seconds since 1970."""
         if type(time) is not int or not 0 <= time <= LARGEST:
             raise ProvenanceError(f"The time of a cosignature is {time!r}; it must be in whole seconds from 0 on.")
-        signature = key.sign(_cosigned_words(self.head, time))
+        signature = key.sign(self._cosigned_words(time))
         return self._with(key, COSIGNATURE, time.to_bytes(8, "big") + signature)
 
     def _with(self, key: PrivateKey, kind: int, blob: bytes) -> Note:
@@ -140,7 +140,7 @@ class Note:
         return replace(self, signatures=(*self.signatures, line))
 
     def lines_of(self, key: PublicKey, kind: int) -> list[SignatureLine]:
-        wanted = name_in_notes(key.name), key.key_id(kind)
+        wanted = key.in_notes, key.key_id(kind)
         return [line for line in self.signatures if (line.name, line.key_id) == wanted]
 
     def is_signed_by(self, key: PublicKey) -> bool:
@@ -150,17 +150,19 @@ class Note:
 
     def cosigned_at(self, key: PublicKey) -> int | None:
         """When the key cosigned the checkpoint first; None when it did not, or a line that claims to be its is not."""
-        times = []
-        for line in self.lines_of(key, COSIGNATURE):
-            time = int.from_bytes(line.blob[:8], "big")
-            if time > LARGEST or not key.verify(line.blob[8:], _cosigned_words(self.head, time)):
-                return None
-            times.append(time)
-        return min(times, default=None)
+        times = [self.time_of(line, key) for line in self.lines_of(key, COSIGNATURE)]
+        known = [time for time in times if time is not None]
+        return min(known, default=None) if len(known) == len(times) else None
 
+    def time_of(self, line: SignatureLine, key: PublicKey) -> int | None:
+        """When a line of this checkpoint, or for it, was signed by the key as a cosignature; None when it was not."""
+        time = int.from_bytes(line.blob[:8], "big")
+        if (line.name, line.key_id) != (key.in_notes, key.key_id(COSIGNATURE)) or time > LARGEST:
+            return None
+        return time if key.verify(line.blob[8:], self._cosigned_words(time)) else None
 
-def _cosigned_words(head: Head, time: int) -> bytes:
-    return f"cosignature/v1\ntime {time}\n{head.text}".encode()
+    def _cosigned_words(self, time: int) -> bytes:
+        return f"cosignature/v1\ntime {time}\n{self.head.text}".encode()
 
 
 def _control(text: str) -> bool:
