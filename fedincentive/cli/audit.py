@@ -88,14 +88,18 @@ def calendar(book: Ledger, files: Sequence[Path]) -> Calendar:
 
 def told(note: Dated) -> str:
     who = ", ".join(sorted(note.times)) or "nobody"
-    return f"{note.size} entries, signed by the center, cosigned by {who}" + (f"; {moment(note.time)}" if note.time else "")
+    return f"{note.size} entries, signed by the center, cosigned by {who}" + (
+        f"; {moment(note.time)}" if note.time else ""
+    )
 
 
 @click.command()
 @target
 @click.argument("seq", type=int)
 @click.option("--reason", required=True, help="Why; it stands in the ledger for ever.")
-@click.option("--amount", "amounts", multiple=True, metavar="ACCOUNT=AMOUNT", help="In units; may be negative. Repeated.")
+@click.option(
+    "--amount", "amounts", multiple=True, metavar="ACCOUNT=AMOUNT", help="In units; may be negative. Repeated."
+)
 @click.option("--reverse", is_flag=True, help="Take the whole entry back.")
 @click.option("--author", required=True, metavar="NAME", help="Who decided it; signs.")
 @click.option("--approver", required=True, metavar="NAME", help="Who else approves it; signs.")
@@ -139,8 +143,8 @@ def dispute(target: str, file: Path, agent: str, folder: Path | None) -> None:
             _hold(book, entry.run, agent, [key.vkey for key in known.get(agent, ())])
         _append(book, entry)
     click.echo(
-        f"{agent!r} did sign this report, and entry {entry.inputs['disputes']} calls it absent. Whether the report reached "
-        "the center in time, nobody can decide from this: no money moves. A correction can, if both sides agree."
+        f"{agent!r} did sign this report, and entry {entry.inputs['disputes']} calls it absent. Whether the report "
+        "reached the center in time, nobody can tell from this: no money moves. A correction can, if both sides agree."
     )
 
 
@@ -156,7 +160,9 @@ def close_period(target: str, name: str, notes: tuple[Path, ...], folder: Path |
     What is written after it, corrections of its own entries too, falls into the next period.
     """
     if not notes:
-        raise click.UsageError("A period ends at a signed checkpoint: give it with --note, such as a run's notes.jsonl.")
+        raise click.UsageError(
+            "A period ends at a signed checkpoint: give it with --note, such as a run's notes.jsonl."
+        )
     with appending(target) as book:
         given = [note for path in notes for note in notes_in(path)]
         entry, dated = periods.close(book, name, given, exchanged(folder), need)
@@ -169,8 +175,12 @@ def close_period(target: str, name: str, notes: tuple[Path, ...], folder: Path |
 @click.option("--run", help="What this run came to.")
 @click.option("--period", help="What all came to up to the end of this closed period.")
 @click.option("--currency", required=True, metavar="CODE", help="ISO 4217, as in the terms: EUR, for example.")
-@click.option("--payees", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.csv",
-              help="Columns account, name, iban, bic; the line of `treasury` is who pays.")
+@click.option(
+    "--payees",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.csv",
+    help="Columns account, name, iban, bic; the line of `treasury` is who pays.",
+)
 @click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), help="When banks shall pay.")
 @click.option("--format", "form", type=click.Choice(["pain.001", "csv"]), default="pain.001", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="For the bank.")
@@ -233,8 +243,10 @@ def _show_payout(due: payouts.Payout, who: Names) -> None:
     titles = ("account", "due", "settled", "open", "carried", "")
     click.echo(columns(titles, rows, right={1, 2, 3, 4}), nl=False)
     total, owed = sum(line.open for line in due.credits), -sum(line.open for line in due.invoices)
-    click.echo(f"\n{len(due.credits)} to pay, {money(total)}; {len(due.invoices)} to invoice, {money(owed)}. What is carried "
-               f"is in parts of the smallest unit.")
+    click.echo(
+        f"\n{len(due.credits)} to pay, {money(total)}; {len(due.invoices)} to invoice, {money(owed)}. What is carried "
+        f"is in parts of the smallest unit."
+    )
 
 
 @contextmanager
@@ -265,7 +277,11 @@ def _amounts(given: Sequence[str], minor: int) -> dict[str, int]:
         account, _, number = text.rpartition("=")
         try:
             exact = Fraction(number) * minor
-            if not re.fullmatch(r"[+-]?\d{1,30}(\.\d{1,30})?", number, re.ASCII) or exact.denominator != 1 or not account:
+            if (
+                not re.fullmatch(r"[+-]?\d{1,30}(\.\d{1,30})?", number, re.ASCII)
+                or exact.denominator != 1
+                or not account
+            ):
                 raise ValueError
         except ValueError:
             raise click.UsageError(

@@ -1,4 +1,4 @@
-"""Files for banks: ISO 20022 credit transfers (pain.001.001.09) and CSV. Names and IBANs are only here, never in a ledger.
+"""Files for banks: ISO 20022 credit transfers (pain.001.001.09) and CSV. Names and IBANs are here, never in a ledger.
 
 A payee map is a CSV file with the columns account, name, iban, bic; bic may be empty. The line of the account
 `treasury` is who pays.
@@ -23,6 +23,7 @@ from .payout import Payout, PayoutLine
 NAMESPACE = "urn:iso:std:iso:20022:tech:xsd:pain.001.001.09"
 COLUMNS = {"account", "name", "iban", "bic"}
 LONGEST_NAME = 70  # in SEPA
+BIC = "[A-Z0-9]{4}[A-Z]{2}[A-Z0-9]{2}([A-Z0-9]{3})?"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def payees(text: str) -> dict[str, Payee]:
             else f"the name must be printable and have 1 to {LONGEST_NAME} characters"
             if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME
             else "the check digits of the IBAN do not fit" if not is_iban(iban)
-            else f"{bic!r} is not a BIC" if bic and not re.fullmatch(r"[A-Z0-9]{4}[A-Z]{2}[A-Z0-9]{2}([A-Z0-9]{3})?", bic)
+            else f"{bic!r} is not a BIC" if bic and not re.fullmatch(BIC, bic)
             else None
         )  # fmt: skip
         if wrong is not None:
@@ -102,7 +103,10 @@ def credit_transfers(due: Payout, map_: Mapping[str, Payee], day: date, now: dat
         amount.text = decimal(line.open, 10**due.digits)
         if to.bic:
             _fill(transfer, {"CdtrAgt": {"FinInstnId": {"BICFI": to.bic}}})
-        _fill(transfer, {"Cdtr": {"Nm": to.name}, "CdtrAcct": {"Id": {"IBAN": to.iban}}, "RmtInf": {"Ustrd": _purpose(due)}})
+        _fill(
+            transfer,
+            {"Cdtr": {"Nm": to.name}, "CdtrAcct": {"Id": {"IBAN": to.iban}}, "RmtInf": {"Ustrd": _purpose(due)}},
+        )
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

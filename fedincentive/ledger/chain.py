@@ -82,7 +82,7 @@ def genesis(minor: int) -> str:
 
 
 def origin(first: str) -> str:
-    """What checkpoints call a ledger, by the hash of its first entry: it never changes, and no other ledger has it."""
+    """What checkpoints call a ledger, by its first entry's hash: that never changes, and no other ledger has it."""
     return f"fedincentive-ledger/{first[:32]}"
 
 

@@ -5,7 +5,7 @@ Version 1 has a reason. Version 2 also says who decided it and who approved that
     {"corrects": SEQ, "hash": HASH, "reason": TEXT, "amounts": {...}, "author": VKEY, "approver": VKEY,
      "signatures": {"author": BASE64, "approver": BASE64}}
 
-Both sign "fedincentive/correction/1\\n" and the canonical JSON of all of it but the signatures, with run, round and rule.
+Both sign "fedincentive/correction/1\\n" and the canonical JSON of all but the signatures, with run, round and rule.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def correct(
         raise LedgerError(f"{author.name!r} cannot approve a correction of its own: another person's key is needed.")
     record, last, earlier = _found(book, seq)
     if not record.entry.postings:
-        raise LedgerError(f"Entry {seq} is a memo ({record.entry.kind}) and moved no money: there is nothing to correct.")
+        raise LedgerError(
+            f"Entry {seq} is a memo ({record.entry.kind}) and moved no money: there is nothing to correct."
+        )
     inputs: dict[str, Any] = {"corrects": seq, "hash": record.hash, "reason": _given(reason)}
     inputs |= {"author": author.public.vkey, "approver": approver.public.vkey}
     rule, postings = SIGNED_REVERSAL, _opposite(record)

@@ -30,7 +30,9 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
         claim, signature, entry = held["claim"], held["signature"], held["entry"]
         run, named = claim["run"], claim["agent"]
     except (ValueError, KeyError, TypeError) as error:
-        raise LedgerError(f"This is not what an agent keeps for a dispute ({error}): give its dispute-ROUND.json.") from error
+        raise LedgerError(
+            f"This is not what an agent keeps for a dispute ({error}): give its dispute-ROUND.json."
+        ) from error
     if named != agent:
         raise LedgerError(f"The report in this file is by {named!r}, not by {agent!r}.")
     agreed, seq, absence = None, 0, {}
@@ -42,7 +44,9 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
     if agreed is None or not agreed.keys:
         raise LedgerError(f"Run {run!r} has no terms with keys in this ledger: a signature in it proves nothing.")
     if not seq:
-        raise LedgerError("The entry that the file disputes is not in this ledger: it is another one, or was rewritten.")
+        raise LedgerError(
+            "The entry that the file disputes is not in this ledger: it is another one, or was rewritten."
+        )
     inputs = {"agent": agent, "disputes": seq, "claim": claim, "signature": signature}
     for wrong in wrong_dispute(inputs, agreed, run, absence):
         raise LedgerError(f"The dispute is not recorded: {wrong}.")
@@ -50,7 +54,9 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
     return Entry(run, claim["round"], f"{KIND}-{name}", RULE, inputs, {})
 
 
-def wrong_dispute(given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None) -> Iterator[str]:
+def wrong_dispute(
+    given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None
+) -> Iterator[str]:
     """What is wrong with a dispute: it must be about an absence, and the agent must have signed that very report."""
     claim, agent = given["claim"], given["agent"]
     place = {"run": run, "agent": agent, "terms": agreed.digest}

@@ -1,10 +1,10 @@
-"""Payouts: what the accounts of a run, or of all closed periods, still have to get or to pay, in a currency's own units.
+"""Payouts: what the accounts of a run, or of closed periods, still have to get or to pay, in a currency's own units.
 
     due_i  = apportion(balance_i) in the currency's smallest unit: rounded so that the sum stays 0
     open_i = due_i - what earlier payouts settled
 
 What rounding leaves is carried: it counts in the next balance. A payout is named by what it is made of, so making it
-again gives the same name. A memo says that it was settled, line by line; it is the payer's word, the bank has the proof:
+again gives the same name. A memo says which lines were settled; that is the payer's word, the bank has the proof:
 
     {"by": "run"|"period", "of": NAME, "currency", "digits", "message": ID, "at": SEQ, "paid": {account: units},
      "open": [account, ...]}
@@ -29,9 +29,30 @@ from .store import Ledger, Record
 KIND, RULE = "payout", "payout/1"
 # ISO 4217: decimals of the currencies that do not have two
 DECIMALS = {
-    **dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0),
-    **dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3),
-    **dict.fromkeys("CLF UYW".split(), 4),
+    **dict.fromkeys(
+        [
+            "BIF",
+            "CLP",
+            "DJF",
+            "GNF",
+            "ISK",
+            "JPY",
+            "KMF",
+            "KRW",
+            "PYG",
+            "RWF",
+            "UGX",
+            "UYI",
+            "VND",
+            "VUV",
+            "XAF",
+            "XOF",
+            "XPF",
+        ],
+        0,
+    ),
+    **dict.fromkeys(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3),
+    **dict.fromkeys(["CLF", "UYW"], 4),
 }
 
 
@@ -84,7 +105,9 @@ def payout(book: Ledger, by: str, of: str, currency: str, at: int | None = None)
     digits, records = decimals(currency), list(book.chained())
     end = periods.find(book, of).size if by == "period" else len(records)
     later = [one for one in (periods.closed(book) if by == "period" else ()) if one.size > end]
-    counted = [one for one in records if one.seq <= end and one.entry.postings and (by == "period" or one.entry.run == of)]
+    counted = [
+        one for one in records if one.seq <= end and one.entry.postings and (by == "period" or one.entry.run == of)
+    ]
     memos = _memos(records, by, of, currency)
     for name in {one.entry.inputs["of"] for one in memos} & {one.name for one in later}:
         raise LedgerError(f"Period {name!r} was paid out already, and with it all that period {of!r} came to.")
@@ -115,7 +138,13 @@ def payout(book: Ledger, by: str, of: str, currency: str, at: int | None = None)
         )
         for account in sorted(balances)
     )
-    content = {"by": by, "of": of, "currency": currency, "tip": tip, "open": {line.account: line.open for line in lines}}
+    content = {
+        "by": by,
+        "of": of,
+        "currency": currency,
+        "tip": tip,
+        "open": {line.account: line.open for line in lines},
+    }
     message = f"FI-{at}-{sha256(canonical(content).encode()).hexdigest()[:16]}"
     return Payout(by, of, currency, digits, at, lines, message)
 
@@ -146,7 +175,9 @@ def _memos(records: list[Record], by: str, of: str, currency: str) -> list[Recor
     for record in memos:
         given = record.entry.inputs
         if given["by"] != by:
-            raise LedgerError(f"This ledger is paid out by {given['by']} (entry {record.seq}), not by {by}: some would be paid twice.")
+            raise LedgerError(
+                f"This ledger is paid out by {given['by']} (entry {record.seq}), not by {by}: some would be paid twice."
+            )
         if (by == "period" or given["of"] == of) and given["currency"] != currency:
             raise LedgerError(f"Entry {record.seq} settled a payout in {given['currency']}, not in {currency}.")
     return [record for record in memos if by == "period" or record.entry.inputs["of"] == of]

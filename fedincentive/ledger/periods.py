@@ -2,8 +2,8 @@
 
     run "period:NAME"  {"period": NAME, "after": SIZE, "size": SIZE, "note": [LINE, ...]}
 
-A period has the entries after the one before it, up to its checkpoint. What is written later, the correction of an entry
-in a closed period too, falls into the next.
+A period has the entries after the one before it, up to its checkpoint. What is written later falls into the next, the
+correction of an entry in a closed period too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUN = "period:"
 
 @dataclass(frozen=True)
 class Period:
-    """Which entries a closed period has: those after the first `after`, up to `size`; `seq` is the memo that says so."""
+    """Which entries a closed period has: those after the first `after`, up to `size`; `seq` is the memo of it."""
 
     name: str
     after: int
@@ -49,7 +49,9 @@ def find(book: Ledger, name: str) -> Period:
     periods = {period.name: period for period in closed(book)}
     if name not in periods:
         known = ", ".join(periods) or "none yet"
-        raise LedgerError(f"No period {name!r} is closed in this ledger; closed are: {known}. See `ledger close-period`.")
+        raise LedgerError(
+            f"No period {name!r} is closed in this ledger; closed are: {known}. See `ledger close-period`."
+        )
     return periods[name]
 
 
@@ -67,16 +69,22 @@ def close(
     if wrong:
         raise LedgerError(f"The checkpoint of {note.head.size} entries cannot close a period: {wrong[0]}.")
     if len(dated.times) < need:
-        raise LedgerError(f"{len(dated.times)} witnesses cosigned the checkpoint of {note.head.size} entries; {need} must.")
+        raise LedgerError(
+            f"{len(dated.times)} witnesses cosigned the checkpoint of {note.head.size} entries; {need} must."
+        )
     size, periods = note.head.size, closed(book)
     if again := [period for period in periods if period.name == check_name(name)]:
         after = again[0].after
         if again[0].size != size:
-            raise LedgerError(f"Period {name!r} was closed at {again[0].size} entries already, by entry {again[0].seq}.")
+            raise LedgerError(
+                f"Period {name!r} was closed at {again[0].size} entries already, by entry {again[0].seq}."
+            )
     else:
         after = periods[-1].size if periods else 0
         if size <= after:
-            raise LedgerError(f"The newest checkpoint has {size} entries; {after} are in closed periods: nothing is new.")
+            raise LedgerError(
+                f"The newest checkpoint has {size} entries; {after} are in closed periods: nothing is new."
+            )
     inputs = {"period": name, "after": after, "size": size, "note": str(note).split("\n")}
     return Entry(f"{RUN}{name}", 0, KIND, RULE, inputs, {}), dated
 

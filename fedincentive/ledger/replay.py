@@ -1,10 +1,10 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
-Beside the payments' own rules there are these. The terms, a commitment, signed reports and a dispute are memos and post
-nothing (terms/1, commitment/1, reports/1, dispute/1), as do the end of a period and a payout that was settled (close/1,
-payout/1). A reversal posts the corrected entry with the other sign (reversal/1, with signatures reversal/2), a transfer
-what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules,
-at which price and how often; a run of an older release has none, and is held to its commitment as far as that goes.
+Beside the payments' own rules there are memos, which post nothing: terms, a commitment, signed reports, a dispute, the
+end of a period, a payout that was settled (terms/1, commitment/1, reports/1, dispute/1, close/1, payout/1). A reversal
+posts the corrected entry with the other sign (reversal/1, with signatures reversal/2), a transfer what a person decided
+(transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules, at which price and
+how often; a run of an older release has none, and is held to its commitment as far as that goes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ KIND_OF = {
     payout.RULE: payout.KIND,
     **dict.fromkeys((*REVERSALS, *TRANSFERS), CORRECTION),
 }
-LATER = {disputes.KIND, periods.KIND, payout.KIND}  # memos that may come after later rounds; their kinds end with a digest of what they are about
+LATER = {
+    disputes.KIND,
+    periods.KIND,
+    payout.KIND,
+}  # memos that may come after later rounds; their kinds end with a digest of what they are about
 
 
 @dataclass
@@ -236,7 +240,11 @@ class Replay:
 
     def _period(self, body: Body) -> Iterator[Problem | Amounts]:
         given = body["inputs"]
-        if given["after"] != self._closed or given["size"] <= self._closed or body["run"] != f"{periods.RUN}{given['period']}":
+        if (
+            given["after"] != self._closed
+            or given["size"] <= self._closed
+            or body["run"] != f"{periods.RUN}{given['period']}"
+        ):
             yield "terms", f"a period begins after entry {self._closed}, where the one before it ended."
         periods.note_of(given)  # `verify` holds it to the entries
         self._closed = given["size"]

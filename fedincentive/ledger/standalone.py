@@ -263,7 +263,8 @@ class Runs:
         signers = [verifier_key(given[who]) for who in ("author", "approver")]
         if signers[0].name == signers[1].name or signers[0].raw == signers[1].raw:
             complain("signature", "its author approved it")
-        for who, key in zip(("author", "approver"), signers):
+        for who in ("author", "approver"):
+            key = verifier_key(given[who])
             if not self.signatures.check(key, from_base64(given["signatures"][who]), message):
                 complain("signature", f"the {who} {key.name!r} did not sign it")
             if self.signatures.known is not None and key not in self.signatures.known:

@@ -129,7 +129,9 @@ def _genuine(notes: Iterable[Note], tree: Tree, hashes: Sequence[str], keys: Key
 
 def _concerns(record: Record, account: str) -> bool:
     entry = record.entry
-    if entry.inputs.get("agent") == account or (entry.kind == terms.KIND and account in entry.inputs["terms"]["agents"]):
+    if entry.inputs.get("agent") == account or (
+        entry.kind == terms.KIND and account in entry.inputs["terms"]["agents"]
+    ):
         return True  # its dispute, or the terms it agreed to
     return account in entry.postings or any(isinstance(v, dict) and account in v for v in entry.inputs.values())
 

@@ -233,11 +233,13 @@ class _Check:
             named = {name: one.get("key") for name, one in agreed["agents"].items()}
             named = {"center": agreed.get("center"), **named} if self.signed[row.run] else {}
             self.named.take(agreed)
-        for name, vkey in named.items() if self.exchanged is not None else ():
+        if self.exchanged is None:
+            return
+        for name, vkey in named.items():
             known = [key.vkey for key in self.exchanged.get(name, ())]
-            if vkey is not None and vkey not in known:
+            if vkey not in known:
                 told = f"exchanged was {known[0]}" if known else "none was exchanged"
-                yield "keys", f"the key of {name!r} is {vkey} here, {told}."
+                yield "keys", f"the key of {name!r} is {vkey or 'not there'}, {told}."
 
     def _notes(self) -> None:
         if not self.notes:

@@ -3,8 +3,8 @@
     pseudonym,name,salt
     p-5f0c2ab19d3e4477,St. Mary's Hospital,9b1f...
 
-A pseudonym is "p-" and 16 hexadecimal digits of HMAC-SHA256(salt, name), with 32 random bytes of salt for each name. The
-salts are in the map alone: with its line gone nobody can tell, or test, whose the pseudonym was, and nothing in the
+A pseudonym is "p-" and 16 hexadecimal digits of HMAC-SHA256(salt, name), with 32 random bytes of salt for each name.
+The salts are in the map alone: with its line gone nobody can tell, or test, whose the pseudonym was, and nothing in the
 ledger changes. Copies and backups of the map have to be erased too.
 """
 
@@ -48,10 +48,14 @@ class Names:
             why = reason(error) if isinstance(error, OSError) else "it is not text"
             raise ProvenanceError(f"The map of names {path} cannot be read: {why}.") from error
         if mode & 0o077:
-            raise ProvenanceError(f"The map of names {path} may be read by others; close it with: chmod 600 {str(path)!r}")
+            raise ProvenanceError(
+                f"The map of names {path} may be read by others; close it with: chmod 600 {str(path)!r}"
+            )
         rows = list(csv.reader(io.StringIO(text)))
         try:
-            if rows[:1] != [TITLES] or any(pseudonym(name, bytes.fromhex(salt)) != alias for alias, name, salt in rows[1:]):
+            if rows[:1] != [TITLES] or any(
+                pseudonym(name, bytes.fromhex(salt)) != alias for alias, name, salt in rows[1:]
+            ):
                 raise ValueError("a pseudonym is not that of its name and salt")
         except ValueError as error:
             raise ProvenanceError(f"{path} is not a map of names ({error}): restore it from a backup.") from error

@@ -36,8 +36,22 @@ def as_csv(account: Statement, name: str) -> str:
          "currency", "not_before", "not_after", "hash", "because"]
     )  # fmt: skip
     for line in account.lines:
-        start = [cell(name), line.seq, cell(line.run), line.round, line.kind, line.rule, line.committed or "", line.delivered or ""]
-        money = [line.amount, decimal(line.amount, account.minor), decimal(line.balance, account.minor), cell(account.currency)]
+        start = [
+            cell(name),
+            line.seq,
+            cell(line.run),
+            line.round,
+            line.kind,
+            line.rule,
+            line.committed or "",
+            line.delivered or "",
+        ]
+        money = [
+            line.amount,
+            decimal(line.amount, account.minor),
+            decimal(line.balance, account.minor),
+            cell(account.currency),
+        ]
         writer.writerow([*start, *money, moment(line.after), moment(line.before), line.hash, cell(line.because)])
     return out.getvalue()
 
@@ -47,7 +61,12 @@ def as_json(account: Statement, name: str) -> str:
     for line in account.lines:
         receipt = {"receipt": json.loads(line.receipt)} if line.receipt else {}
         lines.append({**{key: value for key, value in vars(line).items() if key != "receipt"}, **receipt})
-    totals = {"minor": account.minor, "currency": account.currency, "balance": account.balance, "delivered": account.delivered}
+    totals = {
+        "minor": account.minor,
+        "currency": account.currency,
+        "balance": account.balance,
+        "delivered": account.delivered,
+    }
     note = {} if account.note is None else {"note": str(account.note)}
     called = {} if name == account.account else {"name": name}
     return json.dumps({"account": account.account, **called, **totals, "lines": lines, **note}) + "\n"
@@ -65,7 +84,8 @@ def as_html(account: Statement, name: str) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{text(title)}</th>" for title in titles)
     body = f"<p>{text(_total(account))}</p>"
-    body += f'<div class="scroll"><table class="statement"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    body += f'<div class="scroll"><table class="statement">{table}</table></div>'
     body += f"<p>{text(_proof(account))}</p>"
     if account.note is not None:
         proofs = [f"entry {one.seq}  {one.hash}" for one in account.lines if one.receipt]

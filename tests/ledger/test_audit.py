@@ -1,4 +1,4 @@
-"""The auditor's kit on real signed runs: keys and checkpoints, corrections, disputes, statements, periods and payouts."""
+"""The auditor's kit on real signed runs: keys, checkpoints, corrections, disputes, statements, periods and payouts."""
 
 from __future__ import annotations
 
@@ -195,7 +195,9 @@ def test_a_correction_is_signed_by_two_and_changes_nothing_before_it(kit):
     assert after["agent-1"] - before["agent-1"] == 1_500_000 == before["agent-2"] - after["agent-2"]
     kit.call("correct", "l.db", seq, "--reason", "more", *amounts, *SIGNED)
     kit.call("correct", "l.db", seq, "--reason", "all wrong", "--reverse", *SIGNED)
-    said = kit.call("verify", "l.db", "--recompute", "--keys", "keys", "--checkpoint", head, "--note", "state/manifest.json")
+    said = kit.call(
+        "verify", "l.db", "--recompute", "--keys", "keys", "--checkpoint", head, "--note", "state/manifest.json"
+    )
     assert "clean: " in said
     told = kit.call("statement", "l.db", "agent-1")
     assert "corrects entry" in told and "agreed on the phone, author treasurer, approver auditor" in told
@@ -219,7 +221,9 @@ def test_what_is_not_a_correction_is_refused_in_words(kit, changes, words):
     assert "clean: 10 entries" in kit.call("verify", "l.db")
 
 
-@pytest.mark.parametrize("amount", ["agent-1", "agent-1=", "=1", "agent-1=1e9", "agent-1=0.0000001", "agent-1=\u0661", "agent-1=1/2"])
+@pytest.mark.parametrize(
+    "amount", ["agent-1", "agent-1=", "=1", "agent-1=1e9", "agent-1=0.0000001", "agent-1=\u0661", "agent-1=1/2"]
+)
 def test_an_amount_is_exact_or_refused(kit, amount):
     said = kit.call("correct", "l.db", 10, "--reason", "x", "--amount", amount, *SIGNED, code=2)
     assert "is not ACCOUNT=AMOUNT" in said
@@ -266,7 +270,20 @@ def test_the_keys_of_a_correction_are_held_to_those_exchanged(kit):
     seq, _ = tranche(kit.db)
     for name in ("mallory", "mallet"):
         make(name, "made-up")
-    kit.call("correct", "l.db", seq, "--reason", "x", "--reverse", "--author", "mallory", "--approver", "mallet", "--keys", "made-up")
+    kit.call(
+        "correct",
+        "l.db",
+        seq,
+        "--reason",
+        "x",
+        "--reverse",
+        "--author",
+        "mallory",
+        "--approver",
+        "mallet",
+        "--keys",
+        "made-up",
+    )
     assert "clean" in kit.call("verify", "l.db", "--recompute")
     said = kit.call("verify", "l.db", "--recompute", "--keys", "keys", code=1)
     assert "the key of 'mallory' is mallory+" in said and "none was exchanged" in said
@@ -298,7 +315,7 @@ def disputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace
 
 def test_a_dispute_is_recorded_and_not_decided(disputed):
     done = command("ledger", "dispute", "l.db", disputed.file, "--agent", "agent-1", "--keys", "keys")
-    assert done.exit_code == 0 and "nobody can decide" in done.output
+    assert done.exit_code == 0 and "nobody can tell" in done.output
     again = command("ledger", "dispute", "l.db", disputed.file, "--agent", "agent-1")
     assert "there already" in again.output
     assert "clean" in command("ledger", "verify", "l.db", "--recompute", "--keys", "keys").output
@@ -406,8 +423,16 @@ def test_lines_after_the_newest_checkpoint_say_so(kit):
 
 def test_a_page_that_prints(kit, needs):
     kit.call("statement", "l.db", "agent-1", *PROVEN, "--format", "html", "-o", "page.html")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={kit.folder}/profile", "--print-to-pdf=page.pdf"]
-    subprocess.run([needs("chromium"), *flags, (kit.folder / "page.html").as_uri()], check=True, capture_output=True, timeout=120)
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={kit.folder}/profile",
+        "--print-to-pdf=page.pdf",
+    ]
+    subprocess.run(
+        [needs("chromium"), *flags, (kit.folder / "page.html").as_uri()], check=True, capture_output=True, timeout=120
+    )
     assert Path("page.pdf").read_bytes().startswith(b"%PDF")
 
 
@@ -428,7 +453,9 @@ def test_names_can_be_erased_and_the_ledger_still_verifies(tmp_path, monkeypatch
     assert "any more" in command("names", "erase", "St. Mary's").output
     assert "Mary" not in Path("names.csv").read_text() and "Clinic, South" in Path("names.csv").read_text()
     assert "clean" in command("ledger", "verify", "l.db").output
-    assert command("ledger", "statement", "l.db", made[0], "--names", "names.csv").output.startswith(f"Statement of {made[0]}\n")
+    assert command("ledger", "statement", "l.db", made[0], "--names", "names.csv").output.startswith(
+        f"Statement of {made[0]}\n"
+    )
     assert "is not in names.csv" in command("names", "erase", "St. Mary's").output
     Path("names.csv").chmod(0o644)
     assert "may be read by others" in command("names", "show").output
@@ -438,7 +465,9 @@ def test_names_can_be_erased_and_the_ledger_still_verifies(tmp_path, monkeypatch
 
 
 def kit_text(path: str) -> str:
-    return "".join(Path(f"{path}{part}").read_bytes().decode("latin-1") for part in ("", "-wal") if Path(f"{path}{part}").exists())
+    return "".join(
+        Path(f"{path}{part}").read_bytes().decode("latin-1") for part in ("", "-wal") if Path(f"{path}{part}").exists()
+    )
 
 
 # Periods
@@ -467,7 +496,9 @@ def test_a_period_ends_at_a_cosigned_checkpoint_and_corrections_fall_into_the_ne
     with ledger.read("l.db") as book:
         assert f"balance {book.balances()['agent-1'] / 10**6:.6f} EUR" in second
     assert "closed are: 2026-Q4, 2027-Q1" in kit.call("statement", "l.db", "agent-1", "--period", "Q9", code=1)
-    assert "closed at 10 entries already" in kit.call("close-period", "l.db", "--name", "2026-Q4", "--note", "next", code=1)
+    assert "closed at 10 entries already" in kit.call(
+        "close-period", "l.db", "--name", "2026-Q4", "--note", "next", code=1
+    )
     assert "give it with --note" in kit.call("close-period", "l.db", "--name", "x", code=2)
 
 
@@ -494,7 +525,10 @@ PAIN = "{urn:iso:std:iso:20022:tech:xsd:pain.001.001.09}"
 def paying(kit):
     """The kit with a payee map, and what each account's balance is."""
     rows = ["account,name,iban,bic", f"treasury,Network & Söhne,{'GB82 WEST 1234 5698 7654 32'},DEUTDEFF"]
-    rows += [f"{agent},Hospital {agent},{iban},{bic}" for agent, iban, bic in zip(kit.agents, IBANS, ["COBADEFFXXX", "", "", ""], strict=True)]
+    rows += [
+        f"{agent},Hospital {agent},{iban},{bic}"
+        for agent, iban, bic in zip(kit.agents, IBANS, ["COBADEFFXXX", "", "", ""], strict=True)
+    ]
     Path("payees.csv").write_text("\n".join(rows) + "\n")
     with ledger.read("l.db") as book:
         kit.balances = book.balances()
@@ -552,7 +586,9 @@ def test_only_what_is_open_is_paid_and_settling_twice_is_once(paying):
     assert "there already" in paying.pay("--run", "trial", "--settled", first.message, "--unpaid", payee)
     assert "with another" in paying.pay("--run", "trial", "--settled", first.message, code=1)
     second = due(paying.db)
-    assert {line.account: line.open for line in second.lines if line.open} == {payee: next(line.open for line in first.lines if line.account == payee)}
+    assert {line.account: line.open for line in second.lines if line.open} == {
+        payee: next(line.open for line in first.lines if line.account == payee)
+    }
     paying.pay("--run", "trial", "--settled", second.message)
     assert "0 to pay, 0.00; 0 to invoice" in paying.pay("--run", "trial")
     last = due(paying.db)
@@ -566,7 +602,7 @@ def test_only_what_is_open_is_paid_and_settling_twice_is_once(paying):
 
 def test_a_bank_csv_has_payments_and_invoices(paying):
     paying.pay("--run", "trial", *paying.file, "pay.csv", "--format", "csv")
-    rows = list(csv.DictReader(Path("pay.csv").open()))
+    rows = list(csv.DictReader(io.StringIO(Path("pay.csv").read_text())))
     signed = {row["account"]: Fraction(row["amount"]) * (1 if row["direction"] == "pay" else -1) for row in rows}
     assert sum(signed.values()) == 0 and {row["direction"] for row in rows} == {"pay", "invoice"}
     assert {row["iban"] for row in rows} <= set(IBANS) and {row["currency"] for row in rows} == {"EUR"}
@@ -614,8 +650,12 @@ def test_payouts_that_cannot_be_are_refused(paying):
     assert "are in 'EUR', not in USD" in paying.call("payout", "l.db", "--currency", "USD", "--run", "trial", code=1)
     assert "is no payout of run" in paying.pay("--run", "trial", "--settled", "FI-9-0123456789abcdef", code=1)
     assert "is no payout of run" in paying.pay("--run", "trial", "--settled", "x", code=1)
-    assert "No payout of run 'trial' was made at entry 1." in paying.pay("--run", "trial", "--settled", "FI-1-" + "0" * 16, code=1)
-    assert "no open line of 'eve'" in paying.pay("--run", "trial", "--settled", due(paying.db).message, "--unpaid", "eve", code=1)
+    assert "No payout of run 'trial' was made at entry 1." in paying.pay(
+        "--run", "trial", "--settled", "FI-1-" + "0" * 16, code=1
+    )
+    assert "no open line of 'eve'" in paying.pay(
+        "--run", "trial", "--settled", due(paying.db).message, "--unpaid", "eve", code=1
+    )
     Path("payees.csv").write_text("account,name,iban\n")
     assert "no line of the account" in paying.pay("--run", "trial", *paying.file, "pay.xml", code=1)
     Path("payees.csv").write_text("name\n")
