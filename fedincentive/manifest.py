@@ -247,7 +247,7 @@ def certified(directory: Path) -> bool:
     """Whether the manifest there has a run's certificate already: reading the finished run again must not lose it."""
     try:
         return bool(json.loads((directory / FILE).read_bytes())["certificate"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

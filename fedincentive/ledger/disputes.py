@@ -29,7 +29,7 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
         held = json.loads(kept)
         claim, signature, entry = held["claim"], held["signature"], held["entry"]
         run, named = claim["run"], claim["agent"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LedgerError(
             f"This is not what an agent keeps for a dispute ({error}): give its dispute-ROUND.json."
         ) from error

@@ -134,7 +134,7 @@ def _rotation(file: Path) -> tuple[PublicKey, PublicKey]:
     try:
         old = PublicKey.parse(json.loads(text)["said"]["old"])
         return old, PublicKey.parse(read_statement(text, old)["new"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ProvenanceError(
             f"{file} does not prove that a key was rotated: {error} Remove it, or ask for it again."
         ) from error
