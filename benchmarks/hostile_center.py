@@ -87,7 +87,12 @@ class Table:
         assert first is not None
         head = Head(f"fedincentive-ledger/{first.hash[:32]}", len(bodies), tree.root(len(bodies)))
         proof = {str(seen): texts(tree.consistency(seen, len(bodies)))} if seen <= len(bodies) else {}
-        return {"note": str(Note(head.text).signed(self.ring.private[CENTER])), "cosigned": "", "proofs": proof, "entries": []}
+        return {
+            "note": str(Note(head.text).signed(self.ring.private[CENTER])),
+            "cosigned": "",
+            "proofs": proof,
+            "entries": [],
+        }
 
     def evidence(self, agent: Agent, kind: str) -> list[Path]:
         assert agent.notary is not None and agent.notary.folder is not None
@@ -238,7 +243,9 @@ def split(table: Table, count: int, draw: random.Random) -> Noticed:
             report = agent.respond(sides[side_of[agent.name]])
             given[agent.name] = report.cosignature if report is not None else None
         notes = [Note.parse(side.log["note"]) for side in sides if side.log]
-        signers = [{a for a in given if with_cosignatures(note, given, public).cosigned_at(public[a])} for note in notes]
+        signers = [
+            {a for a in given if with_cosignatures(note, given, public).cosigned_at(public[a])} for note in notes
+        ]
         apart = not signers[0] & signers[1] and not all(len(side) > half for side in signers)
         apart = apart and len(signers[0] | signers[1]) == AGENTS
         yield "split view: more than half under both sides", "witness" if apart else "", "one side lacks cosignatures"
@@ -299,7 +306,11 @@ def disputes(folder: Path, keys: Path, count: int, draw: random.Random) -> Notic
         agent.respond(table.center.broadcast())
         files = [file for file in table.evidence(agent, "dispute") if f"{number:06d}" in file.name]
         kept = json.loads(files[0].read_text()) if files else {}
-        good = kept and agent.name in json.loads(kept["entry"])["inputs"]["absent"] and kept["claim"]["agent"] == agent.name
+        good = (
+            kept
+            and agent.name in json.loads(kept["entry"])["inputs"]["absent"]
+            and kept["claim"]["agent"] == agent.name
+        )
         yield "called absent, having answered", "agent" if good else "", "dispute-N.json (undecidable)"
     table.center.release()
 
@@ -321,7 +332,9 @@ def shown_receipts(table: Table, count: int, draw: random.Random) -> Noticed:
             "receipt: contents": lambda: held["body"]["inputs"].update(beta=str(draw.random())),
             "receipt: number": lambda: held.update(seq=held["seq"] + draw.choice([-1, 1])),
             "receipt: hash before it": lambda: held.update(previous=draw.randbytes(32).hex()),
-            "receipt: path": lambda: path.__setitem__(draw.randrange(len(path)), base64.b64encode(draw.randbytes(32)).decode()),
+            "receipt: path": lambda: path.__setitem__(
+                draw.randrange(len(path)), base64.b64encode(draw.randbytes(32)).decode()
+            ),
             "receipt: path cut": lambda: path.pop(draw.randrange(len(path))),
             "receipt: log's signature": lambda: lines.pop(4),
             "receipt: size of the log": lambda: lines.__setitem__(1, str(int(lines[1]) + draw.randrange(1, 9))),
@@ -352,7 +365,9 @@ def honest(folder: Path, keys: Path, count: int, draw: random.Random) -> Noticed
         accused = []
         try:
             while not table.center.done:
-                away = draw.choice(table.agents).name if table.center.run.phase == "train" and draw.random() < 0.3 else ""
+                away = (
+                    draw.choice(table.agents).name if table.center.run.phase == "train" and draw.random() < 0.3 else ""
+                )
                 present = [a for a in table.agents if a.name in table.center.missing and a.name != away]
                 for report in engine.answers(table.center.broadcast(), present):
                     assert table.center.submit(report)
@@ -393,7 +408,9 @@ def campaign(folder: Path, count: int, runs: int, seed: int) -> Noticed:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1000, help="forgeries, forks, split views, changed receipts: so many each")
+    parser.add_argument(
+        "--count", type=int, default=1000, help="forgeries, forks, split views, changed receipts: so many each"
+    )
     parser.add_argument("--honest", type=int, default=50, help="runs of honest centers")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -401,7 +418,9 @@ def main(arguments: list[str] | None = None) -> int:
     tried: Counter[str] = Counter()
     noticed: dict[str, Counter[tuple[str, str]]] = {}
     with tempfile.TemporaryDirectory(prefix="fedincentive-hostile-") as folder:
-        for what, whom, evidence in tqdm(campaign(Path(folder), options.count, options.honest, options.seed), disable=None):
+        for what, whom, evidence in tqdm(
+            campaign(Path(folder), options.count, options.honest, options.seed), disable=None
+        ):
             tried[what] += 1
             noticed.setdefault(what, Counter())[whom, evidence] += bool(whom)
     for what in tried:

@@ -44,7 +44,9 @@ def play(folder: Path, agents: int, rounds: int, keys: Path | None) -> tuple[lis
     values = {"mechanism": "upbred", "beta": "0.5", "rounds": rounds, **({} if keys is None else {"keys": str(keys)})}
     seconds, checks, sizes = [], [], []
     with ledger.open(folder / "ledger.db") as book:
-        center, seats = engine.table(random_data_value(3, agents), Settings.read(values), ledger=book, state=folder / "state")
+        center, seats = engine.table(
+            random_data_value(3, agents), Settings.read(values), ledger=book, state=folder / "state"
+        )
         with center, tqdm(total=rounds, disable=None, leave=False) as bar:
             while not center.done:
                 phase, reports = center.broadcast().phase, list(engine.answers(center.broadcast(), seats))

@@ -143,7 +143,9 @@ FORGERIES: dict[str, Callable[[list[Fields]], None]] = {
     "accepted by another": each(
         "terms", lambda inputs: inputs["accepted"].update({"agent-1": inputs["accepted"]["agent-2"]})
     ),
-    "another key": each("terms", lambda i: i["terms"]["agents"]["agent-1"].update(key=PrivateKey("agent-1").public.vkey)),
+    "another key": each(
+        "terms", lambda i: i["terms"]["agents"]["agent-1"].update(key=PrivateKey("agent-1").public.vkey)
+    ),
     "no key": each("terms", lambda inputs: inputs["terms"]["agents"]["agent-1"].pop("key")),
     "swapped names": each("reports-train", swap),
     "a stranger": each("reports-train", strangers),
@@ -366,7 +368,14 @@ def test_no_input_gives_a_traceback(run: tuple[Path, KeyRing], tmp_path: Path, c
             previous = item["hash"] = standalone.digest("entry", f"{seq}\n{previous}\n{body}")
         (tmp_path / "odd.jsonl").write_text("".join(standalone.canonical(item) + "\n" for item in items))
         assert standalone.main([str(tmp_path / "odd.jsonl"), "--no-signatures"]) in (0, 1)
-    for text in ("", "[]", "7\n", '{"ledger":"fedincentive","version":1,"minor":1}\n[\n', "null\nnull\n", lines[0] + "[" * 99999):
+    for text in (
+        "",
+        "[]",
+        "7\n",
+        '{"ledger":"fedincentive","version":1,"minor":1}\n[\n',
+        "null\nnull\n",
+        lines[0] + "[" * 99999,
+    ):
         (tmp_path / "odd.jsonl").write_text(text)
         assert standalone.main([str(tmp_path / "odd.jsonl")]) == 1
     capsys.readouterr()
