@@ -269,7 +269,7 @@ def replays(one: Table, two: Table, past: list[Broadcast], count: int, draw: ran
         agent = draw.choice(one.agents)
         for name, again in (("of another run", other), ("of an earlier round", draw.choice(past)),
                             ("with another round", replace(told, round=told.round + draw.randrange(1, 9))),
-                            ("with other contributions", replace(told, s={**told.s, agent.name: draw.random()}))):  # fmt: skip
+                            ("with other points", replace(told, s={**told.s, agent.name: draw.random()}))):  # fmt: skip
             try:
                 agent.respond(again)
                 yield f"broadcast: {name}", "", ""
@@ -315,42 +315,45 @@ def disputes(folder: Path, keys: Path, count: int, draw: random.Random) -> Notic
     table.center.release()
 
 
+def spoiled(held: Body, draw: random.Random) -> tuple[str, str]:
+    """What was done to a receipt, and its text then."""
+    lines = held["note"].split("\n")
+    mark = draw.randrange(5, len(lines) - 1)  # of a cosignature
+    who, blob = lines[mark].split(" ")[1:]
+    changed = bytearray(base64.b64decode(blob))
+    changed[draw.randrange(4, len(changed))] ^= 1 << draw.randrange(8)
+    path = held["path"]
+    ways: dict[str, Callable[[], Any]] = {
+        "receipt: contents": lambda: held["body"]["inputs"].update(beta=str(draw.random())),
+        "receipt: number": lambda: held.update(seq=held["seq"] + draw.choice([-1, 1])),
+        "receipt: hash before it": lambda: held.update(previous=draw.randbytes(32).hex()),
+        "receipt: path": lambda: path.__setitem__(
+            draw.randrange(len(path)), base64.b64encode(draw.randbytes(32)).decode()
+        ),
+        "receipt: path cut": lambda: path.pop(draw.randrange(len(path))),
+        "receipt: log's signature": lambda: lines.pop(4),
+        "receipt: size of the log": lambda: lines.__setitem__(1, str(int(lines[1]) + draw.randrange(1, 9))),
+        "receipt: cosignature or its time": lambda: lines.__setitem__(
+            mark, f"— {who} {base64.b64encode(changed).decode()}"
+        ),
+        "receipt: cosignature taken away": lambda: lines.pop(mark),
+    }
+    name = draw.choice(sorted(ways))
+    ways[name]()
+    return name, standalone.canonical({**held, "note": "\n".join(lines)}) + "\n"
+
+
 def shown_receipts(table: Table, count: int, draw: random.Random) -> Noticed:
     """Receipts, proofs and cosignatures, changed or taken away."""
     files = [file for agent in table.agents for file in table.evidence(agent, "receipt")[1:]]  # the first has no path
     log, witnesses = table.ring.public[CENTER], table.agents_keys()
     alone = [standalone.verifier_key(key.vkey) for key in (log, *witnesses)]
     for _ in range(count):
-        held = json.loads(draw.choice(files).read_text())
-        lines = held["note"].split("\n")
-        mark = draw.randrange(5, len(lines) - 1)  # of a cosignature
-        who, blob = lines[mark].split(" ")[1:]
-        changed = bytearray(base64.b64decode(blob))
-        changed[draw.randrange(4, len(changed))] ^= 1 << draw.randrange(8)
-        path = held["path"]
-        ways: dict[str, Callable[[], Any]] = {
-            "receipt: contents": lambda: held["body"]["inputs"].update(beta=str(draw.random())),
-            "receipt: number": lambda: held.update(seq=held["seq"] + draw.choice([-1, 1])),
-            "receipt: hash before it": lambda: held.update(previous=draw.randbytes(32).hex()),
-            "receipt: path": lambda: path.__setitem__(
-                draw.randrange(len(path)), base64.b64encode(draw.randbytes(32)).decode()
-            ),
-            "receipt: path cut": lambda: path.pop(draw.randrange(len(path))),
-            "receipt: log's signature": lambda: lines.pop(4),
-            "receipt: size of the log": lambda: lines.__setitem__(1, str(int(lines[1]) + draw.randrange(1, 9))),
-            "receipt: cosignature or its time": lambda: lines.__setitem__(
-                mark, f"— {who} {base64.b64encode(changed).decode()}"
-            ),
-            "receipt: cosignature taken away": lambda: lines.pop(mark),
-        }
-        name = draw.choice(sorted(ways))
-        ways[name]()
-        text = standalone.canonical({**held, "note": "\n".join(lines)}) + "\n"
+        name, text = spoiled(json.loads(draw.choice(files).read_text()), draw)
         verdicts = []
-        for check in (lambda: receipts.verify(text, log, witnesses)[1],
-                      lambda: standalone.check_receipt(text, alone[:1], alone[1:])[1]):  # fmt: skip
+        for check, keys in ((receipts.verify, (log, witnesses)), (standalone.check_receipt, (alone[:1], alone[1:]))):
             try:
-                verdicts.append(len(check()) < AGENTS)  # fewer than all: --need says so
+                verdicts.append(len(check(text, *keys)[1]) < AGENTS)  # fewer than all: --need says so
             except (FedIncentiveError, ValueError):
                 verdicts.append(True)
         yield name, "verify, standalone" if all(verdicts) else "", "the receipt"
@@ -360,7 +363,7 @@ def honest(folder: Path, keys: Path, count: int, draw: random.Random) -> Noticed
     """Centers that do as they should, with agents that stay away, samples, and every way to pay."""
     for k in range(count):
         kind = draw.choice([{}, {"settlement": "end"}, {"settlement": "commitment"}, {"sampled": 3},
-                            {"mechanism": "t-upbred", "beta": "0.5"}, {"mechanism": "fedavg", "beta": None}])  # fmt: skip
+                            {"mechanism": "t-upbred"}, {"mechanism": "fedavg", "beta": None}])  # fmt: skip
         table = Table(folder / str(k), keys, **{**kind, "run": f"run-{k}", "seed": draw.randrange(99)})
         accused = []
         try:

@@ -2,11 +2,11 @@
 
     python benchmarks/signed_round.py --agents 100 --rounds 40
 
-plays both runs and prints, in processor time per round, what submitting all reports and closing the round takes; what of
-it OpenSSL takes for the agents' signatures and cosignatures; what making the words that they signed takes (canonical
-JSON, the update's digest, base64); and what is left: keeping the signed words in the ledger and the state, the tree, the
-checkpoint, the proofs. Then the size of state.json after the first and the last round. Medians; the agents' own work is
-not counted.
+plays both runs and prints, in processor time per round, what submitting all reports and closing the round takes; what
+of it OpenSSL takes for the agents' signatures and cosignatures; what making the words that they signed takes (canonical
+JSON, the update's digest, base64); and what is left: keeping the signed words in the ledger and the state, the tree,
+the checkpoint, the proofs. Then the size of state.json after the first and the last round. Medians; the agents' own
+work is not counted.
 """
 
 from __future__ import annotations

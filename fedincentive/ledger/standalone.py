@@ -8,10 +8,10 @@ Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing 
 form, the zero sum of every entry, its claims, every amount derived again from the inputs beside it, and each entry held
 to the terms that its run begins with. In a signed run every agent signed the terms and every report, and every input of
 every payment is what the agents said. Whose the keys are no file can say of itself: --keys holds them to those that you
-know. A receipt proves one entry: its hash, its path to the root, the log's signature and the witnesses' with their times.
+know. A receipt proves one entry: its hash, its path to the root, the log's signature, the witnesses' with their times.
 
-Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python 3.9
-and nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
+Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python
+3.9 and nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
 """
 
 from __future__ import annotations
@@ -635,7 +635,8 @@ def check_body(body: Body) -> None:
         exactly(body["version"]) == 1
         and 0 <= exactly(body["round"]) <= LIMIT
         and type(body["run"]) is str and body["run"].isprintable() and 0 < len(body["run"]) <= 200
-        and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", body["kind"]) and re.fullmatch(r"[a-z][a-z0-9-]*/[1-9][0-9]*", body["rule"])
+        and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", body["kind"])
+        and re.fullmatch(r"[a-z][a-z0-9-]*/[1-9][0-9]*", body["rule"])
         and type(body["inputs"]) is type(amounts) is dict and type(claims) is list
         and plain(body["inputs"], 6) and plain(amounts, 6)
         and all(type(claim) is str and claim.isprintable() for claim in claims)
@@ -861,7 +862,8 @@ def main_receipt(arguments: list[str]) -> int:
         return 1
     body = shown.body
     say(
-        f"entry {shown.seq}, hash {shown.hash}: run {body['run']!r}, round {body['round']}, {body['kind']} ({body['rule']})"
+        f"entry {shown.seq}, hash {shown.hash}: run {body['run']!r}, round {body['round']}, "
+        f"{body['kind']} ({body['rule']})"
     )
     for account, amount in sorted(body["postings"].items()):
         say(f"  {account!r} {amount:+d} minor units")

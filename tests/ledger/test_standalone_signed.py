@@ -322,7 +322,8 @@ def test_the_command_on_a_signed_run_and_its_receipts(tmp_path: Path) -> None:
     assert done.returncode == 1 and "the log did not sign" in done.stdout
     done = alone(tmp_path, "receipt", receipt, "--key", keys / "center.pub", "--witness", vkey, "--need", 2)
     assert done.returncode == 1 and "1 of the witnesses given cosigned it, 2 are needed" in done.stdout
-    for wrong in (["receipt"], ["receipt", receipt], ["receipt", "none", "--key", vkey], ["receipt", receipt, "--key", "x"],
+    for wrong in (["receipt"], ["receipt", receipt], ["receipt", "none", "--key", vkey],
+                  ["receipt", receipt, "--key", "x"],
                   ["l.jsonl", "--keys", "none"], ["l.jsonl", "--keys", "state"]):  # fmt: skip
         done = alone(tmp_path, *wrong)
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
