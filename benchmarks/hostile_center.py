@@ -87,7 +87,12 @@ class Table:
         assert first is not None
         head = Head(f"fedincentive-ledger/{first.hash[:32]}", len(bodies), tree.root(len(bodies)))
         proof = {str(seen): texts(tree.consistency(seen, len(bodies)))} if seen <= len(bodies) else {}
-        return {"note": str(Note(head.text).signed(self.ring.private[CENTER])), "cosigned": "", "proofs": proof, "entries": []}
+        return {
+            "note": str(Note(head.text).signed(self.ring.private[CENTER])),
+            "cosigned": "",
+            "proofs": proof,
+            "entries": [],
+        }
 
     def evidence(self, agent: Agent, kind: str) -> list[Path]:
         assert agent.notary is not None and agent.notary.folder is not None
@@ -238,7 +243,9 @@ def split(table: Table, count: int, draw: random.Random) -> Noticed:
             report = agent.respond(sides[side_of[agent.name]])
             given[agent.name] = report.cosignature if report is not None else None
         notes = [Note.parse(side.log["note"]) for side in sides if side.log]
-        signers = [{a for a in given if with_cosignatures(note, given, public).cosigned_at(public[a])} for note in notes]
+        signers = [
+            {a for a in given if with_cosignatures(note, given, public).cosigned_at(public[a])} for note in notes
+        ]
         apart = not signers[0] & signers[1] and not all(len(side) > half for side in signers)
         apart = apart and len(signers[0] | signers[1]) == AGENTS
         yield "split view: more than half under both sides", "witness" if apart else "", "one side lacks cosignatures"
@@ -262,7 +269,7 @@ def replays(one: Table, two: Table, past: list[Broadcast], count: int, draw: ran
         agent = draw.choice(one.agents)
         for name, again in (("of another run", other), ("of an earlier round", draw.choice(past)),
                             ("with another round", replace(told, round=told.round + draw.randrange(1, 9))),
-                            ("with other contributions", replace(told, s={**told.s, agent.name: draw.random()}))):  # fmt: skip
+                            ("with other points", replace(told, s={**told.s, agent.name: draw.random()}))):  # fmt: skip
             try:
                 agent.respond(again)
                 yield f"broadcast: {name}", "", ""
@@ -299,9 +306,41 @@ def disputes(folder: Path, keys: Path, count: int, draw: random.Random) -> Notic
         agent.respond(table.center.broadcast())
         files = [file for file in table.evidence(agent, "dispute") if f"{number:06d}" in file.name]
         kept = json.loads(files[0].read_text()) if files else {}
-        good = kept and agent.name in json.loads(kept["entry"])["inputs"]["absent"] and kept["claim"]["agent"] == agent.name
+        good = (
+            kept
+            and agent.name in json.loads(kept["entry"])["inputs"]["absent"]
+            and kept["claim"]["agent"] == agent.name
+        )
         yield "called absent, having answered", "agent" if good else "", "dispute-N.json (undecidable)"
     table.center.release()
+
+
+def spoiled(held: Body, draw: random.Random) -> tuple[str, str]:
+    """What was done to a receipt, and its text then."""
+    lines = held["note"].split("\n")
+    mark = draw.randrange(5, len(lines) - 1)  # of a cosignature
+    who, blob = lines[mark].split(" ")[1:]
+    changed = bytearray(base64.b64decode(blob))
+    changed[draw.randrange(4, len(changed))] ^= 1 << draw.randrange(8)
+    path = held["path"]
+    ways: dict[str, Callable[[], Any]] = {
+        "receipt: contents": lambda: held["body"]["inputs"].update(beta=str(draw.random())),
+        "receipt: number": lambda: held.update(seq=held["seq"] + draw.choice([-1, 1])),
+        "receipt: hash before it": lambda: held.update(previous=draw.randbytes(32).hex()),
+        "receipt: path": lambda: path.__setitem__(
+            draw.randrange(len(path)), base64.b64encode(draw.randbytes(32)).decode()
+        ),
+        "receipt: path cut": lambda: path.pop(draw.randrange(len(path))),
+        "receipt: log's signature": lambda: lines.pop(4),
+        "receipt: size of the log": lambda: lines.__setitem__(1, str(int(lines[1]) + draw.randrange(1, 9))),
+        "receipt: cosignature or its time": lambda: lines.__setitem__(
+            mark, f"— {who} {base64.b64encode(changed).decode()}"
+        ),
+        "receipt: cosignature taken away": lambda: lines.pop(mark),
+    }
+    name = draw.choice(sorted(ways))
+    ways[name]()
+    return name, standalone.canonical({**held, "note": "\n".join(lines)}) + "\n"
 
 
 def shown_receipts(table: Table, count: int, draw: random.Random) -> Noticed:
@@ -310,34 +349,11 @@ def shown_receipts(table: Table, count: int, draw: random.Random) -> Noticed:
     log, witnesses = table.ring.public[CENTER], table.agents_keys()
     alone = [standalone.verifier_key(key.vkey) for key in (log, *witnesses)]
     for _ in range(count):
-        held = json.loads(draw.choice(files).read_text())
-        lines = held["note"].split("\n")
-        mark = draw.randrange(5, len(lines) - 1)  # of a cosignature
-        who, blob = lines[mark].split(" ")[1:]
-        changed = bytearray(base64.b64decode(blob))
-        changed[draw.randrange(4, len(changed))] ^= 1 << draw.randrange(8)
-        path = held["path"]
-        ways: dict[str, Callable[[], Any]] = {
-            "receipt: contents": lambda: held["body"]["inputs"].update(beta=str(draw.random())),
-            "receipt: number": lambda: held.update(seq=held["seq"] + draw.choice([-1, 1])),
-            "receipt: hash before it": lambda: held.update(previous=draw.randbytes(32).hex()),
-            "receipt: path": lambda: path.__setitem__(draw.randrange(len(path)), base64.b64encode(draw.randbytes(32)).decode()),
-            "receipt: path cut": lambda: path.pop(draw.randrange(len(path))),
-            "receipt: log's signature": lambda: lines.pop(4),
-            "receipt: size of the log": lambda: lines.__setitem__(1, str(int(lines[1]) + draw.randrange(1, 9))),
-            "receipt: cosignature or its time": lambda: lines.__setitem__(
-                mark, f"— {who} {base64.b64encode(changed).decode()}"
-            ),
-            "receipt: cosignature taken away": lambda: lines.pop(mark),
-        }
-        name = draw.choice(sorted(ways))
-        ways[name]()
-        text = standalone.canonical({**held, "note": "\n".join(lines)}) + "\n"
+        name, text = spoiled(json.loads(draw.choice(files).read_text()), draw)
         verdicts = []
-        for check in (lambda: receipts.verify(text, log, witnesses)[1],
-                      lambda: standalone.check_receipt(text, alone[:1], alone[1:])[1]):  # fmt: skip
+        for check, keys in ((receipts.verify, (log, witnesses)), (standalone.check_receipt, (alone[:1], alone[1:]))):
             try:
-                verdicts.append(len(check()) < AGENTS)  # fewer than all: --need says so
+                verdicts.append(len(check(text, *keys)[1]) < AGENTS)  # fewer than all: --need says so
             except (FedIncentiveError, ValueError):
                 verdicts.append(True)
         yield name, "verify, standalone" if all(verdicts) else "", "the receipt"
@@ -347,12 +363,14 @@ def honest(folder: Path, keys: Path, count: int, draw: random.Random) -> Noticed
     """Centers that do as they should, with agents that stay away, samples, and every way to pay."""
     for k in range(count):
         kind = draw.choice([{}, {"settlement": "end"}, {"settlement": "commitment"}, {"sampled": 3},
-                            {"mechanism": "t-upbred", "beta": "0.5"}, {"mechanism": "fedavg", "beta": None}])  # fmt: skip
+                            {"mechanism": "t-upbred"}, {"mechanism": "fedavg", "beta": None}])  # fmt: skip
         table = Table(folder / str(k), keys, **{**kind, "run": f"run-{k}", "seed": draw.randrange(99)})
         accused = []
         try:
             while not table.center.done:
-                away = draw.choice(table.agents).name if table.center.run.phase == "train" and draw.random() < 0.3 else ""
+                away = (
+                    draw.choice(table.agents).name if table.center.run.phase == "train" and draw.random() < 0.3 else ""
+                )
                 present = [a for a in table.agents if a.name in table.center.missing and a.name != away]
                 for report in engine.answers(table.center.broadcast(), present):
                     assert table.center.submit(report)
@@ -393,7 +411,9 @@ def campaign(folder: Path, count: int, runs: int, seed: int) -> Noticed:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1000, help="forgeries, forks, split views, changed receipts: so many each")
+    parser.add_argument(
+        "--count", type=int, default=1000, help="forgeries, forks, split views, changed receipts: so many each"
+    )
     parser.add_argument("--honest", type=int, default=50, help="runs of honest centers")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -401,7 +421,9 @@ def main(arguments: list[str] | None = None) -> int:
     tried: Counter[str] = Counter()
     noticed: dict[str, Counter[tuple[str, str]]] = {}
     with tempfile.TemporaryDirectory(prefix="fedincentive-hostile-") as folder:
-        for what, whom, evidence in tqdm(campaign(Path(folder), options.count, options.honest, options.seed), disable=None):
+        for what, whom, evidence in tqdm(
+            campaign(Path(folder), options.count, options.honest, options.seed), disable=None
+        ):
             tried[what] += 1
             noticed.setdefault(what, Counter())[whom, evidence] += bool(whom)
     for what in tried:

@@ -8,10 +8,10 @@ Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing 
 form, the zero sum of every entry, its claims, every amount derived again from the inputs beside it, and each entry held
 to the terms that its run begins with. In a signed run every agent signed the terms and every report, and every input of
 every payment is what the agents said. Whose the keys are no file can say of itself: --keys holds them to those that you
-know. A receipt proves one entry: its hash, its path to the root, the log's signature and the witnesses' with their times.
+know. A receipt proves one entry: its hash, its path to the root, the log's signature, the witnesses' with their times.
 
-Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python 3.9
-and nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
+Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python
+3.9 and nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256, sha512
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Optional
+from typing import Any, NamedTuple, NoReturn
 
 Amounts = dict[str, int]
 Body = dict[str, Any]
@@ -114,7 +114,7 @@ def balanced(rate: Fraction, points: Amounts, scale: int, minor: int, rotation: 
 class Runs:
     """What has to be remembered of each run to derive the next entry's amounts."""
 
-    def __init__(self, minor: int, bodies: dict[int, Body], signatures: Optional[Signatures] = None) -> None:
+    def __init__(self, minor: int, bodies: dict[int, Body], signatures: Signatures | None = None) -> None:
         self.minor, self.bodies = minor, bodies
         self.signatures = signatures or Signatures()
         self.said: dict[str, Said] = {}  # of the signed runs
@@ -346,8 +346,8 @@ class Runs:
 
     def hold_truthful(self, terms: Body, agreed: Body, given: Body, agents: Amounts, complain: Complain) -> None:
         cap = exact(agreed["loss_cap"]) * exact(agreed["value_per_nat"])
-        fine = exact(agreed["fine"]) if "fine" in agreed else len(agents) * cap
-        fine = round(fine * self.minor / (exact(agreed["audit"]) * exact(agreed["detection"])))
+        price = exact(agreed["fine"]) if "fine" in agreed else len(agents) * cap
+        fine = round(price * self.minor / (exact(agreed["audit"]) * exact(agreed["detection"])))
         audited = agreed["phi"] == "audited" and {"update", "valuation"} <= set(terms["oracles"])
         phi = "audited" if audited else "paper" if "valuation" in terms["oracles"] else "none"
         tolerance = round(Fraction(float(agreed["delta_v"])) * self.minor)
@@ -465,7 +465,7 @@ class Said:
 class Signatures:
     """Checks signatures, counts them, says how far it is, and knows whose keys the reader knows."""
 
-    def __init__(self, total: int = 0, known: Optional[Iterable[Key]] = None, *, skip: bool = False) -> None:
+    def __init__(self, total: int = 0, known: Iterable[Key] | None = None, *, skip: bool = False) -> None:
         self.total, self.skip = total, skip
         self.known = None if known is None else set(known)
         self.count = 0
@@ -683,7 +683,13 @@ def read_note(note: str) -> Checkpointed:
         raise ValueError(f"the origin {head[0]!r} is kept for other signatures")
     for line in signed[:-1].split("\n"):
         dash, name, blob = line.split(" ")
-        if dash != "\u2014" or not name or "+" in name or re.search(r"\s", name) or not 5 <= len(from_base64(blob)) <= 8192:
+        if (
+            dash != "\u2014"
+            or not name
+            or "+" in name
+            or re.search(r"\s", name)
+            or not 5 <= len(from_base64(blob)) <= 8192
+        ):
             raise ValueError("a line of the note is not a signature")
         lines.append((name, from_base64(blob)))
     return Checkpointed(text + "\n", head[0], int(head[1]), from_base64(head[2]), lines)
@@ -714,7 +720,8 @@ def check_body(body: Body) -> None:
         exactly(body["version"]) == 1
         and 0 <= exactly(body["round"]) <= LIMIT
         and type(body["run"]) is str and body["run"].isprintable() and 0 < len(body["run"]) <= 200
-        and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", body["kind"]) and re.fullmatch(r"[a-z][a-z0-9-]*/[1-9][0-9]*", body["rule"])
+        and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", body["kind"])
+        and re.fullmatch(r"[a-z][a-z0-9-]*/[1-9][0-9]*", body["rule"])
         and type(body["inputs"]) is type(amounts) is dict and type(claims) is list
         and plain(body["inputs"], 6) and plain(amounts, 6)
         and all(type(claim) is str and claim.isprintable() for claim in claims)
@@ -826,8 +833,8 @@ def check(
         header = json.loads(next(iter(lines), "{}"))
     except RecursionError as error:
         raise ValueError("its first line is nested too deeply") from error
-    known = {"ledger": "fedincentive", "version": 1}
-    if type(header) is not dict or {**header, **known} != header or type(header.get("minor")) is not int:
+    ours = {"ledger": "fedincentive", "version": 1}
+    if type(header) is not dict or {**header, **ours} != header or type(header.get("minor")) is not int:
         return [("header", 0, "this is not the export of a fedincentive ledger of version 1")], "0:"
     heads = [digest("ledger", canonical(header))]
     runs = Runs(header["minor"], bodies, signatures)
@@ -941,7 +948,10 @@ def main_receipt(arguments: list[str]) -> int:
         say(f"this receipt proves nothing: {str(error)[:200] or type(error).__name__}")
         return 1
     body = shown.body
-    say(f"entry {shown.seq}, hash {shown.hash}: run {body['run']!r}, round {body['round']}, {body['kind']} ({body['rule']})")
+    say(
+        f"entry {shown.seq}, hash {shown.hash}: run {body['run']!r}, round {body['round']}, "
+        f"{body['kind']} ({body['rule']})"
+    )
     for account, amount in sorted(body["postings"].items()):
         say(f"  {account!r} {amount:+d} minor units")
     say(f"it is under the root of the log {shown.note.origin!r} with {shown.note.size} entries, which the log signed")

@@ -37,6 +37,11 @@ def test_entries_are_chained_and_read_back(book, run_entries):
     assert book.head() == Checkpoint(len(entries), expected)
 
 
+def test_hashes_are_read_in_order_from_any_place(book, run_entries):
+    hashes = [book.append(entry).hash for entry in run_entries()]
+    assert [book.hashes(after) for after in (0, 3, len(hashes), 99)] == [hashes, hashes[3:], [], []]
+
+
 def test_both_stores_make_the_same_chain(tmp_path, postgres, run_entries):
     heads = set()
     for target in (tmp_path / "a.db", postgres.empty()):

@@ -143,7 +143,9 @@ FORGERIES: dict[str, Callable[[list[Fields]], None]] = {
     "accepted by another": each(
         "terms", lambda inputs: inputs["accepted"].update({"agent-1": inputs["accepted"]["agent-2"]})
     ),
-    "another key": each("terms", lambda i: i["terms"]["agents"]["agent-1"].update(key=PrivateKey("agent-1").public.vkey)),
+    "another key": each(
+        "terms", lambda i: i["terms"]["agents"]["agent-1"].update(key=PrivateKey("agent-1").public.vkey)
+    ),
     "no key": each("terms", lambda inputs: inputs["terms"]["agents"]["agent-1"].pop("key")),
     "swapped names": each("reports-train", swap),
     "a stranger": each("reports-train", strangers),
@@ -320,7 +322,8 @@ def test_the_command_on_a_signed_run_and_its_receipts(tmp_path: Path) -> None:
     assert done.returncode == 1 and "the log did not sign" in done.stdout
     done = alone(tmp_path, "receipt", receipt, "--key", keys / "center.pub", "--witness", vkey, "--need", 2)
     assert done.returncode == 1 and "1 of the witnesses given cosigned it, 2 are needed" in done.stdout
-    for wrong in (["receipt"], ["receipt", receipt], ["receipt", "none", "--key", vkey], ["receipt", receipt, "--key", "x"],
+    for wrong in (["receipt"], ["receipt", receipt], ["receipt", "none", "--key", vkey],
+                  ["receipt", receipt, "--key", "x"],
                   ["l.jsonl", "--keys", "none"], ["l.jsonl", "--keys", "state"]):  # fmt: skip
         done = alone(tmp_path, *wrong)
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
@@ -366,7 +369,14 @@ def test_no_input_gives_a_traceback(run: tuple[Path, KeyRing], tmp_path: Path, c
             previous = item["hash"] = standalone.digest("entry", f"{seq}\n{previous}\n{body}")
         (tmp_path / "odd.jsonl").write_text("".join(standalone.canonical(item) + "\n" for item in items))
         assert standalone.main([str(tmp_path / "odd.jsonl"), "--no-signatures"]) in (0, 1)
-    for text in ("", "[]", "7\n", '{"ledger":"fedincentive","version":1,"minor":1}\n[\n', "null\nnull\n", lines[0] + "[" * 99999):
+    for text in (
+        "",
+        "[]",
+        "7\n",
+        '{"ledger":"fedincentive","version":1,"minor":1}\n[\n',
+        "null\nnull\n",
+        lines[0] + "[" * 99999,
+    ):
         (tmp_path / "odd.jsonl").write_text(text)
         assert standalone.main([str(tmp_path / "odd.jsonl")]) == 1
     capsys.readouterr()
