@@ -198,6 +198,13 @@ def forks(table: Table, count: int, draw: random.Random) -> Noticed:
     told = table.center.broadcast()
     for agent in table.agents:
         agent.respond(told)
+    kept_by = {agent.name: json.dumps(agent.state()["notary"]) for agent in table.agents}
+
+    def as_before(agent: Agent) -> None:
+        """After a fork it would say nothing more, for ever."""
+        assert agent.notary is not None
+        agent.notary._state = json.loads(kept_by[agent.name])
+
     for k in range(count):
         agent, bodies = draw.choice(table.agents), json.loads(json.dumps(true))
         longer = k % 2
@@ -206,6 +213,7 @@ def forks(table: Table, count: int, draw: random.Random) -> Noticed:
         name = "fork: a longer history that is another" if longer else "fork: a history rewritten"
         for file in table.evidence(agent, "fork"):
             file.unlink()
+        as_before(agent)
         try:
             agent.respond(table.signed(replace(told, log=table.shown(bodies, len(true)))))
             yield name, "", ""
@@ -215,6 +223,7 @@ def forks(table: Table, count: int, draw: random.Random) -> Noticed:
             good = convicted if not longer else kept["reason"].startswith("not shown")
             yield name, "agent" if good else "", f"fork-N.json ({'convicts' if convicted else 'accuses'})"
     for _ in range(count // 10 + 1):
+        as_before(agent)
         try:
             agent.respond(table.signed(replace(told, log=table.shown(true[: draw.randrange(1, len(true))], 1))))
             yield "fork: the end cut off", "", ""

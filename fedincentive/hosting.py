@@ -147,7 +147,10 @@ class Session:
     def notary(self, agent: str, *, beside: bool = False) -> Notary | None:
         """What signs for the agent and checks its center; None in a run without keys. An agent that is played beside
         its center is saved with it, and needs no memory of its own."""
-        return None if self.keys is None else Notary.of(self.keys, agent, self.directory / RECEIPTS, durable=not beside)
+        if self.keys is None:
+            return None
+        options = {"durable": not beside, "expected": self.mechanism.public()}
+        return Notary.of(self.keys, agent, self.directory / RECEIPTS, **options)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -60,6 +60,7 @@ class Terms:
     center: str | None = None
     digest: str = ""
     sampled: int | None = None  # how many are asked in a training round; None: all
+    seed: int = 0  # who that is
 
     @property
     def bound(self) -> bool:
@@ -82,6 +83,7 @@ class Terms:
             center=terms.get("center"),
             digest=digest(terms),
             sampled=terms.get("sampled"),
+            seed=int(terms["settings"].get("seed", 0)),
         )
 
     @classmethod

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import identity, terms
 from ..entry import Entry, canonical
-from ..errors import BroadcastRefused, FedIncentiveError, LogForked, SettingError
+from ..errors import BroadcastRefused, FedIncentiveError, LogForked, ProvenanceError, SettingError
 from ..files import replace as write_file
 from ..messages import PHASES, Broadcast, Enrol, Report
 from ..payments import quantise
@@ -37,13 +37,19 @@ class Notary:
     """The agent's key, what it knows of its center, and the run's folder for receipts and evidence (None: not kept).
 
     What it has seen is kept there too and survives a crash, unless `durable` is False: then whoever plays the agent
-    keeps `state`.
+    keeps `state`. It signs no terms that differ from `expected`, what its site's own settings say.
     """
 
     def __init__(
-        self, key: PrivateKey, center: PublicKey, folder: Path | None = None, *, durable: bool = True
+        self,
+        key: PrivateKey,
+        center: PublicKey,
+        folder: Path | None = None,
+        *,
+        durable: bool = True,
+        expected: Mapping[str, Any] | None = None,
     ) -> None:
-        self.key, self.center, self.durable = key, center, durable
+        self.key, self.center, self.durable, self.expected = key, center, durable, expected
         self.folder = None if folder is None else folder / name_in_files(key.name)
         self._state: dict[str, Any] = {}
         self._answers: dict[str, Any] = {}
@@ -51,7 +57,7 @@ class Notary:
             self._state = read_json(self.folder / MEMORY)
 
     @classmethod
-    def of(cls, keys: KeyRing, agent: str, folder: Path | None = None, *, durable: bool = True) -> Notary:
+    def of(cls, keys: KeyRing, agent: str, folder: Path | None = None, **options: Any) -> Notary:
         """The notary of an agent whose private key is in this folder of keys, beside the center's public one."""
         if agent not in keys.private:
             raise SettingError(
@@ -59,7 +65,7 @@ class Notary:
             )
         if identity.CENTER not in keys.public:
             raise SettingError(f"incentive.keys has no public key of the center ({identity.CENTER}.pub): ask it for one.")
-        return cls(keys.private[agent], keys.public[identity.CENTER], folder, durable=durable)
+        return cls(keys.private[agent], keys.public[identity.CENTER], folder, **options)
 
     # Signing
 
@@ -96,6 +102,11 @@ class Notary:
 
     def check(self, told: Broadcast, enrol: Enrol) -> None:
         """Take a broadcast in, or refuse it: BroadcastRefused, or LogForked with the evidence."""
+        if forked := self._state.get("forked"):
+            raise LogForked(
+                f"Agent {self.key.name!r} was shown two histories by its center and says nothing more: {forked['reason']}.",
+                forked,
+            )
         if self._state.get("run") not in (None, told.run):
             raise BroadcastRefused(f"A broadcast is for run {told.run!r}; agent {self.key.name!r} is in another run.")
         agreed = self._agreed(told, enrol)
@@ -108,8 +119,12 @@ class Notary:
         place = [told.round, PHASES.index(told.phase)]
         if place < self._state.get("place", place):
             raise BroadcastRefused(f"A broadcast for round {told.round} ({told.phase}) comes after a later one.")
+        if told.phase != "accept" and agreed["settings"] != _digest(told.settings):
+            raise BroadcastRefused(f"Round {told.round} of run {told.run!r} is played by other settings than were agreed.")
         if told.log is not None:
-            self._witness(told)
+            self._witness(told, agreed["digest"])
+        elif "witness" in self._state:
+            raise BroadcastRefused(f"Round {told.round} of run {told.run!r} does not show the ledger any more.")
         self._state.update(run=told.run, agreed=agreed, place=place)
         self._answers = answers
         self._remember()
@@ -136,37 +151,74 @@ class Notary:
             digest = terms.digest(given)
             if self._state.get("agreed", {"digest": digest})["digest"] != digest:
                 raise BroadcastRefused(f"Run {told.run!r} shows other terms than those agent {enrol.agent!r} has signed.")
-            return {"digest": digest, "scale": scale, "minor": given["minor"], "s_max": expected["s_max"]}
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            told_of = {key: value for key, value in told.settings.items() if key != "terms"}
+            self._as_expected(told, told_of, given)
+            return {
+                "digest": digest,
+                "scale": scale,
+                "minor": given["minor"],
+                "s_max": expected["s_max"],
+                "settings": _digest(told_of),
+            }
+        except BroadcastRefused:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise BroadcastRefused(f"The terms shown for run {told.run!r} are malformed: {error!r}.") from error
 
-    def _witness(self, told: Broadcast) -> None:
+    def _as_expected(self, told: Broadcast, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        """The terms are those that agents play by, and those of this site's own settings where it has some."""
+        payments = {name: agreed["terms"] for name, agreed in given["payments"].items()}
+        plain = {key: value for key, value in settings.items() if key != "payments"}
+        if terms.texts(settings["payments"]) != payments or terms.texts(plain) != given["settings"]:
+            raise BroadcastRefused(f"The terms of run {told.run!r} are not those that its agents are to play by.")
+        for key, value in (self.expected or {}).items():
+            if _digest(settings.get(key)) != _digest(value):
+                raise BroadcastRefused(
+                    f"The terms of run {told.run!r} have {key} = {settings.get(key)!r}, the settings of agent "
+                    f"{self.key.name!r} say {value!r}: it does not sign them."
+                )
+
+    def _witness(self, told: Broadcast, agreed: str) -> None:
         """The ledger that is shown must extend the one seen before, and hold the entries shown."""
         shown: Mapping[str, Any] = told.log or {}
         try:
-            note = Note.parse(shown["note"])
-            witness = Witness(note.head.origin, self.center, self._state.get("witness"))
+            note, kept = Note.parse(shown["note"]), self._state.get("witness")
+            if kept is not None and kept["origin"] != note.head.origin and note.is_signed_by(self.center):
+                raise self._two("another ledger than before", kept["notes"][-1], note)
+            witness = Witness(note.head.origin, self.center, kept)
             before = witness.last.size if witness.last else 0
-            proof = [from_base64(one) for one in shown["proofs"].get(str(before), [])]
-            witness.check(str(note), proof)
-            self._receive(shown, note, before)
+            if 0 < before < note.head.size and str(before) not in shown["proofs"]:
+                unproven = self._two("no proof that it extends what was seen", kept["notes"][-1], note)
+                self._keep(f"unproven-{told.round:06d}.json", canonical(unproven.evidence))
+                raise ProvenanceError("there is no proof that it extends what was seen; the message may be old")
+            witness.check(str(note), [from_base64(one) for one in shown["proofs"].get(str(before), [])])
+            self._receive(shown, note, before, agreed)
             self._state["witness"] = witness.state
         except LogForked as fork:
             self._keep(f"fork-{told.round:06d}.json", canonical(fork.evidence))
+            self._state["forked"] = fork.evidence
+            self._remember()
             raise
-        except (FedIncentiveError, KeyError, TypeError, AttributeError, ValueError) as error:
+        except (FedIncentiveError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise BroadcastRefused(f"What round {told.round} of run {told.run!r} shows of the ledger: {error}") from error
 
-    def _receive(self, shown: Mapping[str, Any], note: Note, before: int) -> None:
+    def _two(self, reason: str, seen: str, shown: Note) -> LogForked:
+        """Two signed checkpoints that do not go together."""
+        evidence = {"evidence": "fedincentive/fork/1", "key": self.center.vkey, "reason": reason, "seen": seen}
+        return LogForked(f"The center shows {reason}; keep the evidence.", {**evidence, "shown": str(shown)})
+
+    def _receive(self, shown: Mapping[str, Any], note: Note, before: int, agreed: str) -> None:
         """Receipts for the new entries that concern this agent; when others have cosigned the last ones, with that."""
         waiting: list[list[int]] = self._state.setdefault("waiting", [])  # seq, size of the checkpoint it has
         if shown.get("cosigned"):
             waiting[:] = self._with_cosignatures(Note.parse(shown["cosigned"]), waiting)
-        for item in shown["entries"]:
+        for item in (item for item in shown["entries"] if item["seq"] > before):
             held = {"body": json.loads(from_base64(item["body"])), "note": str(note), "path": item["path"]}
             held = {**held, "previous": item["previous"], "receipt": 1, "seq": item["seq"]}
             entry = receipts.read(canonical(held) + "\n").entry
-            if item["seq"] <= before or not self._concerns(entry):
+            if entry.kind == terms.KIND and terms.digest(entry.inputs["terms"]) != agreed:
+                raise self._two("terms in the ledger that nobody signed", entry.body, note)
+            if not self._concerns(entry):
                 continue
             waiting.append([item["seq"], note.head.size])
             self._keep(f"receipt-{item['seq']:08d}.json", canonical(held) + "\n")
@@ -221,3 +273,6 @@ class Notary:
         """What was kept elsewhere; its own memory is newer where it has one."""
         self._state = self._state or dict(state)
 
+
+def _digest(value: Any) -> str:
+    return sha256(canonical(value).encode()).hexdigest()

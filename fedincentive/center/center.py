@@ -354,6 +354,7 @@ class Center:
         self.run = state.run_from_json(values["run"], settings, self.path)
         self.mechanism.check(self.run.n, self.oracles)
         self._check_keys(self.run.agents)
+        self._same_keys()
         self.counts.update(values["counts"])
         self.remembered = values["agents"]
         self.manifest = Manifest(values["manifest"], Heads.restore(self.path, values["heads"]))
@@ -391,6 +392,21 @@ class Center:
         for agent in agents:
             if agent not in self.keys.public:
                 raise SettingError(f"incentive.keys has no public key of agent {agent!r}: with keys everyone needs one.")
+
+    def _same_keys(self) -> None:
+        """A run keeps the keys in its terms; with others nothing that was signed would fit."""
+        known = {} if self.keys is None else {name: key.vkey for name, key in self.keys.public.items()}
+        agreed = {name: given.get("key") for name, given in self.run.terms["agents"].items()}
+        agreed[CENTER] = self.run.terms.get("center")
+        for name, key in agreed.items():
+            if key is None and self.keys is None:
+                continue
+            if known.get(name) != key:
+                was = "without keys" if key is None else f"with the key {key}"
+                raise RunError(
+                    f"Run {self.settings.run!r} began {was} of {name!r}, incentive.keys has {known.get(name, 'none')}: "
+                    "resume it with the keys it began with, or start a new run."
+                )
 
     def claimed(self, report: Report) -> dict[str, Any]:
         """What an agent itself says in a report, in answer to the broadcast of now; nothing if it is not its own."""
@@ -473,7 +489,7 @@ class Center:
 
     def _sign_broadcast(self, key: PrivateKey) -> None:
         run, told = self.run, self._broadcast
-        if self._log is not None and len(self._log.tree):
+        if self._log is not None and self._log.size:
             told = replace(told, log=self._log.told([run.witnessed.get(name, 0) for name in run.agents], run.cosigned))
         self._answered = answers(told, terms.digest(run.terms))
         self._broadcast = replace(told, signature=signed(key, broadcast(told, self._answered)))

@@ -15,7 +15,7 @@ from ..provenance.keys import PrivateKey, PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Head, Note, SignatureLine
 
-SHOWN, SHOWN_BYTES = 64, 3 * 2**20  # of a run's entries that a broadcast shows at most; older ones are in the ledger
+SHOWN, SHOWN_BYTES = 32, 3 * 2**20  # of a run's entries that a broadcast shows at most; older ones are in the ledger
 
 
 def texts(proof: Iterable[bytes]) -> list[str]:
@@ -51,9 +51,14 @@ class Log:
             self._shown.append((seq, self._known[seq - 1], body))
 
     @property
+    def size(self) -> int:
+        """How much of the ledger is shown: up to this run's last entry, so that a restart shows the same again."""
+        return self._shown[-1][0] if self._shown else 0
+
+    @property
     def note(self) -> Note:
         """The checkpoint of now; signing again gives the same bytes."""
-        size = len(self.tree)
+        size = self.size
         return Note(Head(self.origin, size, self.tree.root(size)).text).signed(self.key)
 
     def _latest(self, since: int) -> list[tuple[int, str, str]]:
@@ -67,16 +72,17 @@ class Log:
             found.insert(0, (seq, before, base64.b64encode(body.encode("ascii")).decode()))
         return found
 
-    def told(self, sizes: Iterable[int], cosigned: str) -> dict[str, Any]:
-        """What a broadcast says to agents that last saw these sizes."""
-        note, sizes = self.note, {size for size in sizes if size <= len(self.tree)}
+    def told(self, seen: Iterable[int], cosigned: str) -> dict[str, Any]:
+        """What a broadcast says to agents that last reported to have seen these sizes. Some may have read more since
+        then, so the run's latest sizes are proven from too."""
+        note, seen = self.note, set(seen)
         size = note.head.size
-        since = min(sizes, default=0)
         entries = [
             {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
-            for seq, before, body in self._latest(since)
+            for seq, before, body in self._latest(min(seen, default=0))
         ]
-        proofs = {str(old): texts(self.tree.consistency(old, size)) for old in sorted(sizes) if 0 < old < size}
+        known = sorted(old for old in seen | {seq for seq, _, _ in self._shown} if 0 < old < size)
+        proofs = {str(old): texts(self.tree.consistency(old, size)) for old in known}
         return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}
 
 

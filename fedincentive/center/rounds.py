@@ -201,7 +201,9 @@ def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
     scale = run.settings.scale
     inputs = {"beta": str(mechanism.beta), "s": run.s, "s_max": run.s_max, "scale": scale, "data": run.commitments}
     memo = Entry(run.settings.run, run.round, COMMITMENT, "commitment/1", inputs, {})
-    said = {"terms": terms.digest(run.terms), "said": run.claims}
+    last = run.round - 1  # of phase 1
+    absent = [name for name in run.agents if run.claims.get(name, {}).get("round") != last]
+    said = {"terms": terms.digest(run.terms), "absent": absent, "said": run.claims}
     signed = [Entry(run.settings.run, run.round, "reports-contribute", REPORTS, said, {})] if run.claims else []
     return [*signed, memo, *(due(run, mechanism, Event("commit")) if run.phase == "train" else [])]
 

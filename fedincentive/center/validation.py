@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..messages import Report, Update
 from ..payments import LIMIT, quantise
 from ..run import Answer, Run
 
+ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"), "value": ("valuation",)}
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
@@ -29,6 +31,9 @@ def checked(
     known(report, run.s)
     settings, fields = run.settings, dict[str, Any]()
     if claimed is not None:
+        for what in ("s", "delivered", "update", "valuation"):
+            if getattr(report, what) is not None and what not in ASKED.get(report.phase, ()):
+                raise ReportRefused(f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none.")
         fields = signed(report, claimed(report))
     counted = fields.get("claim", {})  # what was signed is counted already
 
@@ -58,6 +63,10 @@ def well_formed(report: Report) -> None:
         value = getattr(report, what)
         if not isinstance(value, kind) and not (what in ("nonce", "signature", "cosignature") and value is None):
             raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
+    if report.nonce is not None and not re.fullmatch("[0-9a-f]{32}", report.nonce):
+        raise ReportRefused(f"Agent {report.agent!r} reports a nonce that is not of 32 hexadecimal digits.")
+    if report.cosignature is not None and len(report.cosignature) > 2000:
+        raise ReportRefused(f"Agent {report.agent!r} reports a cosignature of {len(report.cosignature)} characters.")
     for what in ("s", "delivered", "valuation"):
         if getattr(report, what) is not None:
             number(report, what, getattr(report, what))

@@ -219,7 +219,7 @@ def pay_out(
         if payees is None or day is None:
             raise click.UsageError("A file for the bank needs --payees and --date.")
         keep_apart(out, [target])
-        told_payees = {who.account(name): payee for name, payee in bank.payees(payees.read_text("utf-8")).items()}
+        told_payees = {who.account(name): payee for name, payee in bank.payees(payees.read_text("utf-8", errors="replace")).items()}
         now = datetime.now(timezone.utc).replace(tzinfo=None)
         text = (
             bank.as_csv(due, told_payees, day.date())
@@ -276,12 +276,10 @@ def _amounts(given: Sequence[str], minor: int) -> dict[str, int]:
     for text in given:
         account, _, number = text.rpartition("=")
         try:
+            if not account or not re.fullmatch(r"[+-]?\d{1,30}(\.\d{1,30})?", number, re.ASCII):
+                raise ValueError
             exact = Fraction(number) * minor
-            if (
-                not re.fullmatch(r"[+-]?\d{1,30}(\.\d{1,30})?", number, re.ASCII)
-                or exact.denominator != 1
-                or not account
-            ):
+            if exact.denominator != 1:
                 raise ValueError
         except ValueError:
             raise click.UsageError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .. import draws
 from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
 from ..provenance.keys import PublicKey, from_base64, words
@@ -40,6 +41,7 @@ class Claims:
         self.previous: dict[str, int] = {}  # the valuations before those of the round
         self.round = -1  # of the last training round that was reported
         self.signatures = 0
+        self.first: int | None = None  # the first training round
 
     def accepted(self, body: Body) -> Iterator[Problem]:
         """Everybody signed the terms, or there is no run."""
@@ -61,20 +63,35 @@ class Claims:
             number = said["round"] if phase == "contribute" else body["round"]
             if agent not in self.keys or not self._signed(agent, said, number, phase, shared):
                 yield "signature", f"{agent!r} did not sign what is said in its name."
-        if phase != "contribute":
-            yield from self._everybody(given, self.terms.sampled if phase == "train" else None)
+        yield from self._everybody(body, phase)
         if phase == "train":
             self._deliver(given, body["round"])
-        self.s.update(_said(given, "s"))
-        self.valuations.update(_said(given, "valuation"))
+        if phase != "value":
+            self.s.update(_said(given, "s"))
+        if phase != "contribute":
+            self.valuations.update(_said(given, "valuation"))
         if phase == "train":
             self.previous = dict(self.valuations)
 
-    def _everybody(self, given: Mapping[str, Any], sampled: int | None) -> Iterator[Problem]:
-        """Whoever is asked has answered or is called absent: nobody's report is passed over in silence."""
-        told, asked = [*given["said"], *given.get("absent", ())], min(sampled or len(self.total), len(self.total))
-        if len(told) != asked or len(set(told) & set(self.total)) != asked:
-            yield "claims", f"it accounts for {len(told)} agents, asked were {asked}, each once."
+    def _everybody(self, body: Body, phase: str) -> Iterator[Problem]:
+        """Whoever is asked has answered or is called absent: nobody's report is passed over in silence.
+
+        Of phase 1 the last round counts; an agent that was absent then stands with an earlier word, or with none.
+        """
+        given, absent, said = body["inputs"], body["inputs"].get("absent", ()), body["inputs"]["said"]
+        if phase == "contribute":
+            said = [agent for agent in said if said[agent]["round"] == body["round"] - 1]
+            if any(given["said"][agent]["round"] >= body["round"] for agent in given["said"]):
+                yield "claims", "it has words of a round that was still to come."
+        elif phase == "train":
+            self.first = body["round"] if self.first is None else self.first
+        asked = set(self.total)
+        if phase == "train" and self.terms.sampled is not None:
+            step, agents = body["round"] - (self.first or 0), sorted(self.total)
+            asked = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
+        if sorted([*said, *absent]) != sorted(asked):
+            odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
+            yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."
 
     def _deliver(self, given: Mapping[str, Any], number: int) -> None:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""

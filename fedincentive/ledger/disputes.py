@@ -24,7 +24,7 @@ KIND, RULE = "dispute", "dispute/1"
 
 
 def dispute(book: Ledger, kept: str, agent: str) -> Entry:
-    """The memo for what an agent kept (dispute-ROUND.json), if the ledger does call it absent and it did sign."""
+    """The memo for what an agent kept (dispute-ROUND.json), if the ledger lacks it and the agent did sign it."""
     try:
         held = json.loads(kept)
         claim, signature, entry = held["claim"], held["signature"], held["entry"]
@@ -57,13 +57,16 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
 def wrong_dispute(
     given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """What is wrong with a dispute: it must be about an absence, and the agent must have signed that very report."""
+    """What is wrong with a dispute: the entry must lack what the agent signed for that very round."""
     claim, agent = given["claim"], given["agent"]
     place = {"run": run, "agent": agent, "terms": agreed.digest}
-    if disputed is None or disputed["run"] != run or agent not in disputed["inputs"].get("absent", ()):
-        yield f"entry {given['disputes']} does not call {agent!r} absent"
+    written = {} if disputed is None else disputed["inputs"].get("said", {}).get(agent, {})
+    if disputed is None or disputed["run"] != run or written.get("signature") == given["signature"]:
+        yield f"entry {given['disputes']} has what {agent!r} signed, or is not of this run"
         return
-    if disputed["kind"] != f"reports-{claim.get('phase')}" or disputed["round"] != claim.get("round"):
+    first = claim.get("phase") == "contribute"  # the last word of phase 1 stands in the entry that follows it
+    number = disputed["round"] - 1 if first else disputed["round"]
+    if disputed["kind"] != f"reports-{claim.get('phase')}" or number != claim.get("round"):
         yield f"the report is not of the round and phase of entry {given['disputes']}"
     if {key: claim.get(key) for key in place} != place:
         yield "the report is for another run, other terms or by another agent"

@@ -286,9 +286,11 @@ class Runs:
         else:
             claim, agent = given["claim"], given["agent"]
             target = self.bodies.get(given["disputes"], {"inputs": {}})
-            if target.get("run") != run or agent not in target["inputs"].get("absent", ()):
-                complain("signature", f"entry {given['disputes']} does not call {agent!r} absent")
-            elif (target["kind"], target["round"]) != (f"reports-{claim['phase']}", claim["round"]):
+            written = target["inputs"].get("said", {}).get(agent, {})
+            number = claim["round"] + (claim["phase"] == "contribute")  # phase 1's last word stands in the next entry
+            if target.get("run") != run or written.get("signature") == given["signature"]:
+                complain("signature", f"entry {given['disputes']} has what {agent!r} signed, or is not of this run")
+            elif (target["kind"], target["round"]) != (f"reports-{claim['phase']}", number):
                 complain("signature", "the report is not of the round and phase it disputes")
             message = f"fedincentive/report/1\n{canonical(claim)}".encode("ascii")
             wanted = {"run": run, "agent": agent, "terms": said.terms}
@@ -410,16 +412,23 @@ class Said:
             number = words["round"] if phase == "contribute" else body["round"]
             if not self.is_signed(agent, words, number, phase, everybody):
                 complain("signature", f"{agent!r} did not sign what is said in its name")
-        answered = [*given["said"], *given.get("absent", [])]
+        spoke = list(given["said"])
+        if phase == "contribute":  # the last round of phase 1 counts; the absent stand with an earlier word or none
+            spoke = [agent for agent in spoke if exactly(given["said"][agent]["round"]) == body["round"] - 1]
+            if any(words["round"] >= body["round"] for words in given["said"].values()):
+                complain("claims", "it has words of a round that was still to come")
+        answered = [*spoke, *given.get("absent", [])]
         asked = min(self.sampled, len(self.keys)) if phase == "train" else len(self.keys)
-        if phase != "contribute" and (len(answered) != asked or len(set(answered) & set(self.keys)) != asked):
+        if len(answered) != asked or len(set(answered) & set(self.keys)) != asked:
             complain("claims", f"it accounts for {len(answered)} agents, asked were {asked}, each once")
         told = {
             name: {agent: exactly(words[name]) for agent, words in given["said"].items() if name in words}
             for name in ("s", "delivered", "valuation")
         }
-        self.s.update(told["s"])
-        self.values.update(told["valuation"])
+        if phase != "value":
+            self.s.update(told["s"])
+        if phase != "contribute":
+            self.values.update(told["valuation"])
         if phase == "train":  # the absent delivered nothing; who was not asked counts as before
             self.delivered.update({agent: 0 for agent in given.get("absent", [])})
             self.delivered.update(told["delivered"])

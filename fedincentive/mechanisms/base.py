@@ -103,11 +103,12 @@ class Mechanism:
         """Refuse settings that make no sense for this number of agents, or with what the center can check."""
         for payment in self.payments:
             payment.check(n, oracles)
-        least = self.least(n)
-        if n < least:
+        asked = min(self.settings.sampled or n, n)
+        if asked < (least := self.least(asked)):
+            more = "enrol more agents" if asked == n else "raise incentive.sampled"
             raise SettingError(
                 f"incentive.aggregation is {self.rule!r} with alpha = {self.settings.alpha:g}: that needs at least "
-                f"{least} agents, not {n}. Lower alpha or enrol more agents."
+                f"{least} agents, not {asked}. Lower alpha or {more}."
             )
 
     def least(self, n: int) -> int:

@@ -25,6 +25,7 @@ class Client:
     ) -> None:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
         self._latest, self._answer = (-1, -1), b""
+        self._signature: str | None = None
         if resume and memory.exists():
             agent.restore(read_json(memory))
 
@@ -59,9 +60,10 @@ class Client:
         when = (broadcast.round, PHASES.index(broadcast.phase))
         if when < self._latest:
             raise BroadcastRefused(f"round {broadcast.round} ({broadcast.phase}) comes after a later one.")
-        if when > self._latest:
+        if when > self._latest or broadcast.signature != self._signature:  # or a restarted server shows more than before
             report = self.agent.respond(broadcast)
             self._latest, self._answer = when, b"" if report is None else wire.encode(report)
+            self._signature = broadcast.signature
             self._remember()
         if self._answer:
             self._send(self._answer)

@@ -134,7 +134,6 @@ def test_lies_forgeries_and_exploits_are_refused_by_name(start: Any, folder: Pat
     for words in (
         "in the name of agent 'hospital' is not signed with its key",
         "Agent 'practice' reports s = 1000000000.0",
-        "Agent 'practice' reports s = nan",
         "Agent 'practice' sends 'w' with shape (5,)",
         "Agent 'practice' sends 'w' with 2 values that are NaN or infinite",
         "Agent 'practice' sent an unsigned report",

@@ -15,10 +15,11 @@ from table import BLIND, agents_of, answer, play, play_until, set_table
 
 from fedincentive import ledger, terms
 from fedincentive.center.log import Log, cosigned_by
-from fedincentive.errors import BroadcastRefused, LogForked
+from fedincentive.errors import BroadcastRefused, LogForked, ReportRefused, RunError
 from fedincentive.game import random_data_value, repaired_example
 from fedincentive.identity import CENTER, answers, broadcast, signed
-from fedincentive.ledger import Entry
+from fedincentive.ledger import Entry, standalone
+from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
 from fedincentive.messages import Broadcast
 from fedincentive.provenance import receipts
@@ -167,9 +168,9 @@ def test_a_rewritten_history_is_a_fork_and_the_evidence_is_kept(tmp_path: Path, 
             table.agents[0].respond(told)
         except LogForked:
             evidence = json.loads(table.files("agent-1", "fork")[0].read_text())
-            assert evidence["origin"] == Log(table.book, "test", table.ring.private[CENTER]).origin
-        except BroadcastRefused as refused:  # the first entry was changed: another ledger altogether
-            assert "not of this log" in str(refused)
+            assert evidence["seen"] != evidence["shown"] and evidence["key"] == table.ring.public[CENTER].vkey
+            with pytest.raises(LogForked, match="says nothing more"):
+                table.agents[0].respond(table.center.broadcast())
         else:
             # What was changed came after all that this agent had seen: the others are told the true story, and one
             # size with two signed roots convicts.
@@ -249,3 +250,165 @@ def test_private_keys_are_nowhere_in_what_a_run_leaves_behind(tmp_path: Path) ->
             data = path.read_bytes()
             for secret in secrets:
                 assert secret not in data and secret.hex().encode() not in data and base64.b64encode(secret) not in data
+
+
+# An honest center is never accused
+
+
+def test_an_agent_that_read_more_than_it_reported_follows_on(tmp_path: Path) -> None:
+    """It answers late, is away in the next round, and is back in the one after it."""
+    table = Table(tmp_path, rounds=8)
+    for reads in (True, False, False, True):
+        told = table.center.broadcast()
+        table.center.submit(table.agents[1].respond(told))
+        if reads:
+            table.agents[0].respond(told)  # too late
+        table.center.close()
+    assert table.center.submit(table.agents[0].respond(table.center.broadcast()))
+    assert not table.files("agent-1", "fork") and not table.files("agent-1", "unproven")
+
+
+def test_other_runs_may_write_to_the_ledger_while_this_one_is_down(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    told = table.center.broadcast()
+    for agent in table.agents:
+        agent.respond(told)
+    state = {agent.name: json.loads(json.dumps(agent.state())) for agent in table.agents}
+    table.center.release()
+    other, agents = set_table(GAME, "2p-upbred", keys=table.ring, book=table.book, run="other", rounds=2, beta="0.5")
+    play(other, agents)
+    center, _ = set_table(
+        GAME, "2p-upbred", keys=table.ring, book=table.book, folder=tmp_path / "state", oracles=BLIND,
+        rounds=3, beta="0.5", gamma=5.0, resume=True,
+    )  # fmt: skip
+    assert center.broadcast().signature == told.signature
+    agents = agents_of(GAME, keys=table.ring)
+    for agent in agents:
+        agent.restore(state[agent.name])
+    assert play(center, agents).basis == "signed" and verify(table.book, recompute=True).clean
+
+
+def test_a_checkpoint_without_a_proof_is_refused_but_not_for_ever(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    answer(table.center, table.agents)
+    table.center.close()
+    told = table.center.broadcast()
+    silent = table.again(dataclasses.replace(told, log={**told.log, "proofs": {}}))
+    with pytest.raises(BroadcastRefused, match="no proof"):
+        table.agents[0].respond(silent)
+    assert table.files("agent-1", "unproven") and table.center.submit(table.agents[0].respond(told))
+
+
+# And a hostile one gets nothing past them
+
+
+def test_a_ledger_that_is_not_shown_any_more_is_noticed(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.agents[0].respond(table.center.broadcast())
+    with pytest.raises(BroadcastRefused, match="does not show the ledger any more"):
+        table.agents[0].respond(table.again(dataclasses.replace(table.center.broadcast(), log=None)))
+
+
+def test_a_price_that_was_not_agreed_is_not_played(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    told = table.center.broadcast()
+    dear = {**told.settings, "payments": {"contribution": {**told.settings["payments"]["contribution"], "beta": "9"}}}
+    with pytest.raises(BroadcastRefused, match="other settings than were agreed"):
+        table.agents[0].respond(table.again(dataclasses.replace(told, settings=dear)))
+
+
+def test_terms_unlike_the_sites_own_settings_are_not_signed(tmp_path: Path) -> None:
+    table = Table(tmp_path, "accept", 0)
+    told = table.center.broadcast()
+    settings = {key: value for key, value in told.settings.items() if key != "terms"}
+    notary = table.agents[0].notary
+    notary.expected = {**settings, "rounds": 30}
+    with pytest.raises(BroadcastRefused, match="have rounds = 3, the settings of agent 'agent-1' say 30"):
+        table.agents[0].respond(told)
+    notary.expected = settings
+    assert table.agents[0].respond(told) is not None
+
+
+def chosen(table: Table, book: Any, change: Any) -> None:
+    """The center's ledger with other words of agent-1's in phase 1, and the commitments that follow from them."""
+    s = table.center.run.s0["agent-1"]
+    for record in table.book.entries():
+        entry = record.entry
+        inputs = json.loads(json.dumps(entry.inputs))
+        if entry.kind == "reports-contribute":
+            s = change(inputs)
+        if entry.kind == "commitment":
+            inputs["s"]["agent-1"] = s
+        book.append(Entry(entry.run, entry.round, entry.kind, entry.rule, inputs, entry.postings, entry.claims))
+
+
+@pytest.mark.parametrize("way", ["an earlier word", "no word"])
+def test_a_center_cannot_choose_which_word_of_phase_1_counts(tmp_path: Path, way: str) -> None:
+    table = Table(tmp_path, "contribute", 0, gamma=0.5)
+    early = table.agents[0].respond(table.center.broadcast())
+    answer(table.center, table.agents)
+    claim = table.center.claimed(early)
+    play_until(table.center, table.agents, "train")
+
+    def change(inputs: Any) -> int:
+        if way == "no word":
+            del inputs["said"]["agent-1"]
+            return table.center.run.s0["agent-1"]
+        kept = {key: claim[key] for key in ("s", "nonce", "seen")}
+        inputs["said"]["agent-1"] = {**kept, "round": 0, "signature": early.signature}
+        return claim["s"]
+
+    with ledger.open(tmp_path / "forged.db") as book:
+        chosen(table, book, change)
+        findings = verify(book, recompute=True).findings
+        alone = standalone.check(list(to_jsonl(book)))[0]
+    assert any(f.name == "claims" and "agent-1" in f.message for f in findings)
+    assert "claims" in {name for name, _, _ in alone}
+
+
+def test_a_sampled_agent_cannot_be_passed_over(tmp_path: Path) -> None:
+    table = Table(tmp_path, "accept", 0, random_data_value(3, 4), gamma=9.0, beta="7", sampled=2)
+    play(table.center, table.agents)
+    assert verify(table.book, recompute=True).clean
+    with ledger.open(tmp_path / "forged.db") as book:
+        for record in table.book.entries():
+            entry, inputs = record.entry, json.loads(json.dumps(record.entry.inputs))
+            if entry.kind == "reports-train":
+                asked = list(inputs["said"])
+                other = next(agent.name for agent in table.agents if agent.name not in asked)
+                inputs["said"][other] = inputs["said"].pop(asked[0])
+            book.append(Entry(entry.run, entry.round, entry.kind, entry.rule, inputs, entry.postings, entry.claims))
+        found = verify(book, recompute=True).findings
+    assert any("was asked and is not accounted for" in finding.message for finding in found)
+
+
+# Hostile agents
+
+
+@pytest.mark.parametrize("nonce", ["\n", "\0", "\ud800", "\u202e", "0" * 3_000_000, "G" * 32, ""])
+def test_a_nonce_that_no_ledger_holds_is_refused(tmp_path: Path, nonce: str) -> None:
+    table = Table(tmp_path)
+    report = table.agents[0].respond(table.center.broadcast())
+    with pytest.raises(ReportRefused, match="nonce"):
+        table.center.submit(dataclasses.replace(report, nonce=nonce))
+    assert table.center.submit(report)
+
+
+def test_what_a_round_does_not_ask_for_is_not_signed_into_it(tmp_path: Path) -> None:
+    table = Table(tmp_path, "contribute", 0, gamma=0.5)
+    told = table.center.broadcast()
+    report = table.agents[0].respond(told)
+    more = table.agents[0].notary.sign(dataclasses.replace(report, valuation=0.125), told)
+    with pytest.raises(ReportRefused, match="signs a valuation in a contribute round"):
+        table.center.submit(more)
+
+
+def test_a_run_is_resumed_with_the_keys_it_began_with(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.center.release()
+    place = {"book": table.book, "folder": tmp_path / "state", "oracles": BLIND}
+    same = {"rounds": 3, "beta": "0.5", "gamma": 5.0, "resume": True}
+    for keys in (ring_of(GAME.agents), None):
+        with pytest.raises(RunError, match="resume it with the keys it began with"):
+            set_table(GAME, "2p-upbred", keys=keys, **place, **same)
+    set_table(GAME, "2p-upbred", keys=table.ring, **place, **same)
