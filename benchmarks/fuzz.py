@@ -376,7 +376,11 @@ def make_report(rng: random.Random) -> tuple[Report, str, bool]:
         fields[name] = make_update(rng, report.update) if name == "update" else some(rng)
     report = dataclasses.replace(report, **fields)
     how = rng.random()
-    return (signed(report, CENTERS.get(phase, keyed)) if how < 0.7 else dataclasses.replace(report, signature=some(rng))), phase, keyed
+    return (
+        (signed(report, CENTERS.get(phase, keyed)) if how < 0.7 else dataclasses.replace(report, signature=some(rng))),
+        phase,
+        keyed,
+    )
 
 
 def make_update(rng: random.Random, honest: Mapping[str, Any] | None) -> Any:

@@ -178,7 +178,7 @@ class Session:
         if network and self.keys is None:
             self.log.warning(
                 "Run %s keeps a ledger but has no keys: whoever reaches this server can speak for any agent, and so "
-                "move its money. Make everybody keys with `fedincentive keys new` and name their folder in incentive.keys.",
+                "move its money. Make keys with `fedincentive keys new` and name their folder in incentive.keys.",
                 self.settings.run,
             )
         if not self.resumes:

@@ -81,9 +81,7 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     """What the center signs with every broadcast; `answered` is what reports answer to."""
     said = {"run": told.run, "round": told.round, "step": told.step, "phase": told.phase}
     said["s"] = {agent: float(points).hex() for agent, points in told.s.items()}
-    return words(
-        "broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)})
-    )
+    return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)}))
 
 
 def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:

@@ -139,7 +139,10 @@ def opened(phase: str, **settings: Any) -> Center:
     return Center(values, mechanisms.get(values.mechanism, values), agents, {"w": np.zeros(2)})
 
 
-@pytest.mark.parametrize("name", ["run", "round", "phase", "agent", "s", "delivered", "valuation", "update", "nonce", "signature", "cosignature"])
+@pytest.mark.parametrize(
+    "name",
+    ["run", "round", "phase", "agent", "s", "delivered", "valuation", "update", "nonce", "signature", "cosignature"],
+)
 @pytest.mark.parametrize("which", TYPES)
 def test_a_report_of_wrong_types_is_refused_before_it_is_used(name: str, which: str) -> None:
     value = TYPES[which]

@@ -64,7 +64,9 @@ class Notary:
                 f"incentive.keys has no private key of agent {agent!r}: make it with `fedincentive keys new {agent!r}`."
             )
         if identity.CENTER not in keys.public:
-            raise SettingError(f"incentive.keys has no public key of the center ({identity.CENTER}.pub): ask it for one.")
+            raise SettingError(
+                f"incentive.keys has no public key of the center ({identity.CENTER}.pub): ask it for one."
+            )
         return cls(keys.private[agent], keys.public[identity.CENTER], folder, **options)
 
     # Signing
@@ -104,7 +106,7 @@ class Notary:
         """Take a broadcast in, or refuse it: BroadcastRefused, or LogForked with the evidence."""
         if forked := self._state.get("forked"):
             raise LogForked(
-                f"Agent {self.key.name!r} was shown two histories by its center and says nothing more: {forked['reason']}.",
+                f"Agent {self.key.name!r} was shown two histories and says nothing more: {forked['reason']}.",
                 forked,
             )
         if self._state.get("run") not in (None, told.run):
@@ -120,7 +122,9 @@ class Notary:
         if place < self._state.get("place", place):
             raise BroadcastRefused(f"A broadcast for round {told.round} ({told.phase}) comes after a later one.")
         if told.phase != "accept" and agreed["settings"] != _digest(told.settings):
-            raise BroadcastRefused(f"Round {told.round} of run {told.run!r} is played by other settings than were agreed.")
+            raise BroadcastRefused(
+                f"Round {told.round} of run {told.run!r} is played by other settings than were agreed."
+            )
         if told.log is not None:
             self._witness(told, agreed["digest"])
         elif "witness" in self._state:
@@ -145,12 +149,16 @@ class Notary:
                 **({} if enrol.commitment is None else {"data": enrol.commitment}),
             }
             if mine != expected:
-                raise BroadcastRefused(f"The terms of run {told.run!r} say {mine} of agent {enrol.agent!r}, not {expected}.")
+                raise BroadcastRefused(
+                    f"The terms of run {told.run!r} say {mine} of agent {enrol.agent!r}, not {expected}."
+                )
             if given["center"] != self.center.vkey or given["run"] != told.run:
                 raise BroadcastRefused(f"The terms shown for run {told.run!r} are another center's or another run's.")
             digest = terms.digest(given)
             if self._state.get("agreed", {"digest": digest})["digest"] != digest:
-                raise BroadcastRefused(f"Run {told.run!r} shows other terms than those agent {enrol.agent!r} has signed.")
+                raise BroadcastRefused(
+                    f"Run {told.run!r} shows other terms than those agent {enrol.agent!r} has signed."
+                )
             told_of = {key: value for key, value in told.settings.items() if key != "terms"}
             self._as_expected(told, told_of, given)
             return {
@@ -187,7 +195,7 @@ class Notary:
                 raise self._two("another ledger than before", kept["notes"][-1], note)
             witness = Witness(note.head.origin, self.center, kept)
             before = witness.last.size if witness.last else 0
-            if 0 < before < note.head.size and str(before) not in shown["proofs"]:
+            if kept is not None and 0 < before < note.head.size and str(before) not in shown["proofs"]:
                 unproven = self._two("no proof that it extends what was seen", kept["notes"][-1], note)
                 self._keep(f"unproven-{told.round:06d}.json", canonical(unproven.evidence))
                 raise ProvenanceError("there is no proof that it extends what was seen; the message may be old")
@@ -200,7 +208,9 @@ class Notary:
             self._remember()
             raise
         except (FedIncentiveError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            raise BroadcastRefused(f"What round {told.round} of run {told.run!r} shows of the ledger: {error}") from error
+            raise BroadcastRefused(
+                f"What round {told.round} of run {told.run!r} shows of the ledger: {error}"
+            ) from error
 
     def _two(self, reason: str, seen: str, shown: Note) -> LogForked:
         """Two signed checkpoints that do not go together."""
@@ -227,7 +237,9 @@ class Notary:
     def _with_cosignatures(self, cosigned: Note, waiting: list[list[int]]) -> list[list[int]]:
         """The receipts under a checkpoint get what the others signed; those that still wait are given back."""
         left = [item for item in waiting if item[1] != cosigned.head.size]
-        for seq, size in waiting if self.folder is not None and cosigned.is_signed_by(self.center) else ():
+        if self.folder is None or not cosigned.is_signed_by(self.center):
+            return left
+        for seq, size in waiting:
             path = self.folder / f"receipt-{seq:08d}.json"
             if size == cosigned.head.size and path.exists():
                 held = json.loads(path.read_text())
@@ -237,16 +249,16 @@ class Notary:
 
     def _concerns(self, entry: Entry) -> bool:
         """Whether an entry names this agent; one that has other words than its own, or none, is a dispute."""
-        name, said = self.key.name, self._state.get("said")
-        spoke = said["claim"]["phase"] if said else ""  # of contributions the last word counts, whatever its round
-        if entry.kind == f"reports-{spoke}" and (spoke == "contribute" or said["claim"]["round"] == entry.round):
-            written = entry.inputs.get("said", {}).get(name, {})
-            if written.get("signature") != said["signature"]:
-                self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
-                log.warning(
-                    "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its "
-                    "signed report is kept for a dispute. Who is right cannot be decided from it.", name, entry.round,
-                )  # fmt: skip
+        name, said = self.key.name, self._state.get("said", {})
+        claim, written = said.get("claim", {}), entry.inputs.get("said", {}).get(name, {})
+        number = entry.round - (entry.kind == "reports-contribute")  # phase 1's last word stands in the entry after it
+        disputed = entry.kind == f"reports-{claim.get('phase')}" and claim["round"] == number
+        if disputed and written.get("signature") != said["signature"]:
+            self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
+            log.warning(
+                "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its signed "
+                "report is kept for a dispute. Who is right cannot be decided from it.", name, claim["round"],
+            )  # fmt: skip
         return name in entry.postings or name in entry.inputs.get("said", {}) or entry.kind == terms.KIND
 
     def _keep(self, file: str, text: str) -> None:

@@ -391,7 +391,9 @@ class Center:
             raise SettingError(f"Agent {CENTER!r} needs another name: in a signed run that is the center's own.")
         for agent in agents:
             if agent not in self.keys.public:
-                raise SettingError(f"incentive.keys has no public key of agent {agent!r}: with keys everyone needs one.")
+                raise SettingError(
+                    f"incentive.keys has no public key of agent {agent!r}: with keys everyone needs one."
+                )
 
     def _same_keys(self) -> None:
         """A run keeps the keys in its terms; with others nothing that was signed would fit."""

@@ -55,7 +55,7 @@ def affordable(run: Run, mechanism: Mechanism) -> None:
     if not float(np.sum(worst)) * settings.minor < LIMIT:
         raise SettingError(
             f"The agents of run {settings.run!r} could owe {float(np.sum(worst)):.6g} in all, which the ledger's 64 "
-            f"bits do not hold with {settings.minor} minor units per unit: lower incentive.beta, incentive.minor or points."
+            f"bits do not hold with {settings.minor} minor units per unit: lower incentive.beta, or incentive.minor."
         )
     i = int(np.argmax(worst))
     if settings.most_owed is not None and worst[i] > float(settings.most_owed):

@@ -139,7 +139,9 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
     }
     signed: dict[str, Any] = {}
-    if keys is not None:  # the number tells two runs of one name apart, so that nothing signed for one counts in another
+    if (
+        keys is not None
+    ):  # the number tells two runs of one name apart, so that nothing signed for one counts in another
         signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
         for name in run.agents:
             agents[name]["key"] = keys.public[name].vkey

@@ -33,7 +33,9 @@ def checked(
     if claimed is not None:
         for what in ("s", "delivered", "update", "valuation"):
             if getattr(report, what) is not None and what not in ASKED.get(report.phase, ()):
-                raise ReportRefused(f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none.")
+                raise ReportRefused(
+                    f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none."
+                )
         fields = signed(report, claimed(report))
     counted = fields.get("claim", {})  # what was signed is counted already
 

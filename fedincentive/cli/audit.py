@@ -219,7 +219,9 @@ def pay_out(
         if payees is None or day is None:
             raise click.UsageError("A file for the bank needs --payees and --date.")
         keep_apart(out, [target])
-        told_payees = {who.account(name): payee for name, payee in bank.payees(payees.read_text("utf-8", errors="replace")).items()}
+        told_payees = {
+            who.account(name): payee for name, payee in bank.payees(payees.read_text("utf-8", errors="replace")).items()
+        }
         now = datetime.now(timezone.utc).replace(tzinfo=None)
         text = (
             bank.as_csv(due, told_payees, day.date())

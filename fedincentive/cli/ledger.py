@@ -279,9 +279,13 @@ def _as_text(result: Verification, skipped: int) -> str:
     if result.signatures:
         derived += f", {result.signatures} signatures checked"
     if result.unbound:
-        noted.append(f"note: {_some(result.unbound)} without terms: the amounts follow from what the entries say themselves")
+        noted.append(
+            f"note: {_some(result.unbound)} without terms: the amounts follow from what the entries say themselves"
+        )
     if result.unsigned:
-        noted.append(f"note: {_some(result.unsigned)} without signatures: what agents gave is what was said in their names")
+        noted.append(
+            f"note: {_some(result.unsigned)} without signatures: what agents gave is what was said in their names"
+        )
     verdict = "clean" if result.clean else f"{len(result.findings)} findings"
     return "\n".join([*map(str, result.findings), *noted, f"{verdict}: {checked}, {derived}; head {result.head}"])
 

@@ -133,7 +133,9 @@ class Claims:
         place = {"run": self.run, "terms": self.terms.digest, "round": number, "phase": phase, "agent": agent}
         self.signatures += 1
         try:
-            return self.keys[agent].verify(from_base64(said["signature"]), words("report", {**shared, **seen, **place, **own}))
+            return self.keys[agent].verify(
+                from_base64(said["signature"]), words("report", {**shared, **seen, **place, **own})
+            )
         except (ValueError, TypeError, KeyError):
             return False
 

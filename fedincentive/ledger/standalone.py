@@ -270,16 +270,22 @@ class Runs:
             if self.signatures.known is not None and key not in self.signatures.known:
                 complain("keys", f"the key of {key.name!r}, {given[who]!r}, is not one that is known")
 
-    def hold_memo(self, body: Body, said: Optional[Said], complain: Complain) -> None:
+    def hold_memo(self, body: Body, said: Said | None, complain: Complain) -> None:
         rule, run, given = body["rule"], body["run"], body["inputs"]
         if rule == "close/1":
-            if given["after"] != self.closed or exactly(given["size"]) <= self.closed or run != f"period:{given['period']}":
+            if (
+                given["after"] != self.closed
+                or exactly(given["size"]) <= self.closed
+                or run != f"period:{given['period']}"
+            ):
                 complain("terms", "the period does not begin where the one before it ended")
             self.closed = given["size"]
         elif rule == "payout/1":
             if run != (f"period:{given['of']}" if given["by"] == "period" else given["of"]):
                 complain("terms", "the payout stands in another run")
-            if set(given["paid"]) & set(given["open"]) or not all(type(units) is int for units in given["paid"].values()):
+            if set(given["paid"]) & set(given["open"]) or not all(
+                type(units) is int for units in given["paid"].values()
+            ):
                 complain("recompute", "what was paid and what is open cannot be told apart")
         elif said is None:
             complain("signature", "there is a dispute, but the run has no terms with keys")
@@ -295,7 +301,9 @@ class Runs:
             message = f"fedincentive/report/1\n{canonical(claim)}".encode("ascii")
             wanted = {"run": run, "agent": agent, "terms": said.terms}
             try:
-                good = self.signatures.check(verifier_key(said.keys.get(agent)), from_base64(given["signature"]), message)
+                good = self.signatures.check(
+                    verifier_key(said.keys.get(agent)), from_base64(given["signature"]), message
+                )
             except (ValueError, TypeError):
                 good = False
             if not good or {**claim, **wanted} != claim:

@@ -16,6 +16,7 @@
 | claims | the entry breaks what it claims |
 | corrects | a correction points at nothing, or at an entry with another hash |
 | rule, recompute, terms, total, previous | the amounts, or what they are derived from, do not follow from the chain |
+| kind, order | an entry has another kind than its rule makes, or stands before an earlier round |
 | signature | something is said in the name of somebody who did not sign it |
 | checkpoint | the chain is shorter than, or differs from, one seen before |
 | note | a signed checkpoint is of another history, or its signatures are not what they claim to be |

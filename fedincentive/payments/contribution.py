@@ -188,7 +188,9 @@ class Contribution(Payment):
     @classmethod
     def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
         """A tranche tells what its round delivered; a settlement at the end only the sum of all."""
-        names = ("s",) if entry.rule == SETTLEMENT else ("delivered", "total") if entry.kind == "tranche" else ("total",)
+        names = (
+            ("s",) if entry.rule == SETTLEMENT else ("delivered", "total") if entry.kind == "tranche" else ("total",)
+        )
         return {name: entry.inputs[name] for name in names}
 
     @property

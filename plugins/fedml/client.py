@@ -60,7 +60,9 @@ class Client:
         when = (broadcast.round, PHASES.index(broadcast.phase))
         if when < self._latest:
             raise BroadcastRefused(f"round {broadcast.round} ({broadcast.phase}) comes after a later one.")
-        if when > self._latest or broadcast.signature != self._signature:  # or a restarted server shows more than before
+        if (
+            when > self._latest or broadcast.signature != self._signature
+        ):  # or a restarted server shows more than before
             report = self.agent.respond(broadcast)
             self._latest, self._answer = when, b"" if report is None else wire.encode(report)
             self._signature = broadcast.signature

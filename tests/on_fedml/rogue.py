@@ -16,13 +16,12 @@ from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
 from fedincentive.identity import enrolment, read_keys, signed
-from fedincentive.provenance.keys import PrivateKey
 from fedincentive.messages import Broadcast, Report
+from fedincentive.provenance.keys import PrivateKey
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from exploits import nested, plain  # noqa: E402
 from table import agents_of  # noqa: E402
-
 
 Sign = Callable[[Report], Report]
 

@@ -166,9 +166,7 @@ def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> N
 def test_no_message_ends_the_server(tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever taking one message raises is logged with its sender; only an error of the run itself ends it."""
     inbox: queue.Queue[Any] = queue.Queue()
-    server = Server(
-        Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), session=SESSION, progress=print
-    )
+    server = Server(Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), session=SESSION, progress=print)
     hello = wire.encode(wire.Hello(Enrol("a", 1.0, 0.5)))
     monkeypatch.setattr(server, "_hello", lambda *_: 1 // 0)
     for frame in (b"", b"noise", hello):

@@ -524,7 +524,9 @@ class TestBounds:
         return opened(settings, "2p-upbred", agents, W)
 
     def test_more_points_than_the_center_allows_are_refused(self) -> None:
-        with pytest.raises(SettingError, match="'mallory' enrols with s_max = 1000000000.0: .*most_points allows it 500"):
+        with pytest.raises(
+            SettingError, match="'mallory' enrols with s_max = 1000000000.0: .*most_points allows it 500"
+        ):
             self.enrolled(most_points=500)
         with pytest.raises(SettingError, match="'mallory' .* allows it 99"):
             self.enrolled(100.0, most_points={"a": 1000, "b": 1000, "mallory": 99})

@@ -1,4 +1,4 @@
-"""Agents with keys against a hostile center: what it forges, replays, forks or tells in two ways is refused and kept."""
+"""Agents with keys against a hostile center: what it forges, replays, forks or tells in two ways is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ class Table:
         self.book = ledger.open(folder / "l.db")
         values = {"mechanism": "2p-upbred", "rounds": 3, "beta": "0.5", "gamma": 5.0, **values}
         self.center, self.agents = set_table(
-            game, values.pop("mechanism"), keys=self.ring, book=self.book, folder=folder / "state", oracles=BLIND, **values
+            game,
+            values.pop("mechanism"),
+            keys=self.ring,
+            book=self.book,
+            folder=folder / "state",
+            oracles=BLIND,
+            **values,
         )
         play_until(self.center, self.agents, phase, trained)
 
@@ -150,7 +156,9 @@ def rewritten(table: Table, folder: Path, seed: int) -> ledger.Ledger:
     victim = rng.choice([k for k, entry in enumerate(entries) if k])
     for k, entry in enumerate(entries):
         if k == victim:
-            entry = Entry(entry.run, entry.round, entry.kind, entry.rule, {**entry.inputs, "fork": seed}, entry.postings)
+            entry = Entry(
+                entry.run, entry.round, entry.kind, entry.rule, {**entry.inputs, "fork": seed}, entry.postings
+            )
         book.append(entry)
     return book
 

@@ -35,7 +35,9 @@ def agents_of(game, *, strategies=(), lies=(), keys=None, receipts=None) -> list
     strategies, lies = dict(strategies), dict(lies)
     notaries = {} if keys is None else {name: Notary.of(keys, name, receipts) for name in game.agents}
     return [
-        Agent(name, site, strategies.get(name, "gradient"), s0=float(s0), lies=lies.get(name), notary=notaries.get(name))
+        Agent(
+            name, site, strategies.get(name, "gradient"), s0=float(s0), lies=lies.get(name), notary=notaries.get(name)
+        )
         for name, site, s0 in zip(game.agents, Watched.of(game), game.s0, strict=True)
     ]
 
