@@ -70,9 +70,7 @@ def signatures(count: int, draw: random.Random) -> None:
     raw = key.public.raw
     alone = cpu(lambda: said.append([standalone.ed25519(raw, s, m) for s, m in pairs])) / len(pairs)
     assert said[0] == said[1] == said[2] == [True] * count + [False] * count
-    print(
-        f"its check by OpenSSL           {openssl * 1e6:8.0f} us   in plain Python {plain * 1e6:.0f} us; they agree"
-    )
+    print(f"its check by OpenSSL           {openssl * 1e6:8.0f} us   in plain Python {plain * 1e6:.0f} us; they agree")
     print(f"  by standalone.py             {alone * 1e6:8.0f} us   100,000 of them {alone * 1e5:.0f} s")
     tree = Tree([sha256(m).hexdigest() for m in messages[:2]])
     note = Note(Head(key.name, 1, tree.root(1)).text).signed(key)
