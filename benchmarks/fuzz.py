@@ -313,6 +313,8 @@ def signed(report: Report, center: Center) -> Report:
     parts = report.update.values() if isinstance(report.update, dict) else [report.update]
     if not all(part is None or isinstance(part, np.ndarray) for part in parts):
         return report
+    if any(isinstance(getattr(report, field), (list, dict)) for field in ("run", "round", "phase", "agent")):
+        return report
     with contextlib.suppress(Exception):
         settings, most = center.settings, center.run.s_max[report.agent]
         said = identity.claim(report, center._answered, settings.scale, settings.minor, most)
