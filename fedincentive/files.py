@@ -54,6 +54,15 @@ def replace(path: Path, write: Callable[[BinaryIO], Any], *, durable: bool = Tru
         sync_directory(target.parent)
 
 
+def read_bounded(path: Path, most: int = 64 * 2**20) -> bytes:
+    """All of a small file; one that is larger, or a device without end, is an OSError and never fills the memory."""
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(path))
+    return data
+
+
 def private_opener(path: str, flags: int) -> int:
     """For `open`: a file that only its owner may read, whatever the umask."""
     return os.open(path, flags, 0o600)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from missing import missing
 
-from fedincentive.files import replace
+from fedincentive.files import read_bounded, replace
 
 
 @pytest.fixture(params=["on disk", "in memory"])
@@ -69,3 +69,12 @@ def test_what_is_no_file_of_its_own_is_written_to(tmp_path: Path, redirected: bo
         to = {"stdout": out} if redirected else {"stdout": subprocess.PIPE}
         done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, **to)
     assert (done.stdout or (tmp_path / "out").read_bytes()) == b"said"
+
+
+def test_a_file_without_end_does_not_fill_the_memory(tmp_path):
+    (tmp_path / "small").write_bytes(b"abc")
+    assert read_bounded(tmp_path / "small", 3) == b"abc"
+    with pytest.raises(OSError, match="larger than 2 bytes"):
+        read_bounded(tmp_path / "small", 2)
+    with pytest.raises(OSError, match="larger than 1000 bytes"):
+        read_bounded(Path("/dev/zero"), 1000)

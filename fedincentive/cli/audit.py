@@ -14,7 +14,7 @@ import click
 from .. import ledger as books
 from .. import terms
 from ..errors import LedgerError, ProvenanceError
-from ..files import replace
+from ..files import read_bounded, replace
 from ..ledger import Entry, Ledger, bank, corrections, disputes, periods
 from ..ledger import notes as checkpoints
 from ..ledger import payout as payouts
@@ -65,7 +65,7 @@ def people(path: Path | None) -> Names:
 
 
 def notes_in(path: Path) -> list[Note]:
-    found = checkpoints.find(path.read_text("utf-8", errors="replace"))
+    found = checkpoints.find(read_bounded(path).decode("utf-8", "replace"))
     if not found:
         raise click.UsageError(f"There is no signed checkpoint in {path}: give a run's notes.jsonl, or a receipt.")
     return found
@@ -137,7 +137,7 @@ def dispute(target: str, file: Path, agent: str, folder: Path | None) -> None:
     FILE is what the agent kept beside its receipts, dispute-ROUND.json.
     """
     with appending(target) as book:
-        entry = disputes.dispute(book, file.read_text("utf-8", errors="replace"), agent)
+        entry = disputes.dispute(book, read_bounded(file).decode("utf-8", "replace"), agent)
         known = exchanged(folder)
         if known is not None:
             _hold(book, entry.run, agent, [key.vkey for key in known.get(agent, ())])
@@ -220,7 +220,7 @@ def pay_out(
             raise click.UsageError("A file for the bank needs --payees and --date.")
         keep_apart(out, [target])
         told_payees = {
-            who.account(name): payee for name, payee in bank.payees(payees.read_text("utf-8", errors="replace")).items()
+            who.account(name): payee for name, payee in bank.payees(read_bounded(payees).decode("utf-8", "replace")).items()
         }
         now = datetime.now(timezone.utc).replace(tzinfo=None)
         text = (

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import ProvenanceError
+from ..files import read_bounded
 from ..ledger.notes import moment
 from ..provenance import receipts
 from ..provenance.keys import KeyRing, PublicKey, read_public
@@ -27,7 +28,7 @@ def receipt() -> None:
 @click.option("--need", default=0, show_default=True, help="How many of the witnesses must have cosigned.")
 def verify(file: Path, log: tuple[str, ...], seen: tuple[str, ...], need: int) -> None:
     """Check that FILE proves its entry. Exits 0 when it does, 1 when it does not or nobody's key was given."""
-    text = file.read_bytes().decode("utf-8", "replace")
+    text = read_bounded(file).decode("utf-8", "replace")
     found = receipts.read(text)
     entry, head = found.entry, found.head
     click.echo(

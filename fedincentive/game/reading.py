@@ -23,6 +23,7 @@ import yaml
 from ..checks import Check, flag, integer, mapping, nearest, one_of, optional, real, setting, shown
 from ..checks import read as read_settings
 from ..errors import SettingError
+from ..files import read_bounded
 from .arrays import Array
 from .certificate import outside_options
 from .costs import ConvexCost, Cost, LinearCost
@@ -353,12 +354,13 @@ def _game(section: Any) -> Game:
 
 
 # What PyYAML raises: its own errors, and those of the types it makes (a number too long, the 99th of a month)
+MOST_BYTES = 16 * 2**20  # of a game file
 BROKEN_YAML = (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, MOST_BYTES).decode()
     except OSError as error:
         raise SettingError(f"The game file {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
