@@ -20,6 +20,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -47,6 +48,7 @@ TERMS = {
 }  # fmt: skip
 LIES = {"paid": "dale=inflate-v", "truthful": "hill=understate-s"}  # agents with a memory
 KILLS_PER_RUN = 12
+tqdm.set_lock(threading.RLock())  # its own is shared with children: one killed while it holds it would stop all others
 
 
 @dataclass
