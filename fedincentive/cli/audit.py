@@ -219,9 +219,8 @@ def pay_out(
         if payees is None or day is None:
             raise click.UsageError("A file for the bank needs --payees and --date.")
         keep_apart(out, [target])
-        told_payees = {
-            who.account(name): payee for name, payee in bank.payees(read_bounded(payees).decode("utf-8", "replace")).items()
-        }
+        given = bank.payees(read_bounded(payees).decode("utf-8", "replace"))
+        told_payees = {who.account(name): payee for name, payee in given.items()}
         now = datetime.now(timezone.utc).replace(tzinfo=None)
         text = (
             bank.as_csv(due, told_payees, day.date())
