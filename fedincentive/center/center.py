@@ -217,7 +217,7 @@ class Center:
         elif run.phase == "value":
             entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
         if run.phase in ("train", "value"):
-            entries = [*rounds.reported(run, run.round, run.phase, self._reports, absent), *entries]
+            entries = [*rounds.reported(run, self._reports, absent), *entries]
         self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
         begun = rounds.advance(run, self.mechanism)

@@ -139,9 +139,8 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
     }
     signed: dict[str, Any] = {}
-    if (
-        keys is not None
-    ):  # the number tells two runs of one name apart, so that nothing signed for one counts in another
+    if keys is not None:
+        # The id tells two runs of one name apart, so that nothing signed for one counts in the other.
         signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
         for name in run.agents:
             agents[name]["key"] = keys.public[name].vkey
@@ -177,7 +176,7 @@ def agreed(run: Run, reports: Reports) -> Entry:
     return Entry(run.settings.run, run.round, terms.KIND, terms.RULE, {"terms": run.terms, "accepted": accepted}, {})
 
 
-def reported(run: Run, number: int, phase: str, reports: Reports, absent: Collection[str]) -> list[Entry]:
+def reported(run: Run, reports: Reports, absent: Collection[str]) -> list[Entry]:
     """In a signed run: what everyone said in a round, with the signatures, before what follows from it."""
     claims = [answer.claim for answer in reports.values() if answer.claim]
     if not claims:
@@ -185,7 +184,7 @@ def reported(run: Run, number: int, phase: str, reports: Reports, absent: Collec
     shared = {key: claims[0][key] for key in ("terms", "model", "seen") if key in claims[0]}
     said = {name: _said(answer) for name, answer in sorted(reports.items())}
     inputs = {**shared, "absent": sorted(absent), "said": said}
-    return [Entry(run.settings.run, number, f"reports-{phase}", REPORTS, inputs, {})]
+    return [Entry(run.settings.run, run.round, f"reports-{run.phase}", REPORTS, inputs, {})]
 
 
 def _said(answer: Answer) -> dict[str, Any]:
