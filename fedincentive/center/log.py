@@ -97,13 +97,3 @@ def with_cosignatures(note: Note, given: Mapping[str, str | None], keys: Mapping
         if line not in lines and note.time_of(line, keys[agent]) is not None:
             lines[line] = None
     return Note(note.text, tuple(lines))
-
-
-def cosigned_by(text: str, keys: Mapping[str, PublicKey]) -> dict[str, int]:
-    """Who cosigned a checkpoint, and when."""
-    try:
-        note = Note.parse(text)
-        times = {name: note.cosigned_at(key) for name, key in keys.items()}
-    except ProvenanceError:
-        return {}
-    return {name: time for name, time in times.items() if time is not None}

@@ -14,7 +14,7 @@ from keyring import ring_of
 from table import BLIND, agents_of, answer, play, play_until, set_table
 
 from fedincentive import ledger, terms
-from fedincentive.center.log import Log, cosigned_by
+from fedincentive.center.log import Log
 from fedincentive.errors import BroadcastRefused, LogForked, ReportRefused, RunError
 from fedincentive.game import random_data_value, repaired_example
 from fedincentive.identity import CENTER, answers, broadcast, signed
@@ -23,6 +23,7 @@ from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
 from fedincentive.messages import Broadcast
 from fedincentive.provenance import receipts
+from fedincentive.provenance.notes import Note
 from fedincentive.provenance.witness import convicts
 
 GAME = repaired_example()
@@ -245,8 +246,9 @@ def test_the_ledger_shows_that_a_center_forged_what_was_said(tmp_path: Path, kin
 
 def test_cosignatures_are_kept_with_who_and_when(tmp_path: Path) -> None:
     table = Table(tmp_path)
-    assert set(cosigned_by(table.center.run.cosigned, table.ring.public)) == {"agent-1", "agent-2"}
-    assert cosigned_by("", table.ring.public) == {}
+    note = Note.parse(table.center.run.cosigned)
+    times = {name: note.cosigned_at(key) for name, key in table.ring.public.items()}
+    assert {name for name, time in times.items() if time is not None} == {"agent-1", "agent-2"}
 
 
 def test_private_keys_are_nowhere_in_what_a_run_leaves_behind(tmp_path: Path) -> None:
