@@ -56,6 +56,9 @@ LIMIT = 2**63 - 1
 EVERY = 5.0  # seconds between two words on how far it is
 
 
+# The ledger's writing, and exact amounts
+
+
 def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
@@ -109,6 +112,9 @@ def balanced(rate: Fraction, points: Amounts, scale: int, minor: int, rotation: 
         raise ValueError("a payment needs two agents and a rate that is not negative")
     per_step = rate * exactly(minor) / exactly(scale)
     return shares({a: per_step * (s - Fraction(total - s, n - 1)) for a, s in points.items()}, exactly(rotation))
+
+
+# A run entry by entry: its amounts derived again, and each entry held to the terms
 
 
 class Runs:
@@ -387,6 +393,9 @@ def points_within(given: Amounts, most: Amounts, times: int, complain: Complain)
     for agent in set(given) & set(most):
         if not 0 <= exactly(given[agent]) <= times * most[agent]:
             complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
+
+
+# What the agents of a signed run said
 
 
 class Said:

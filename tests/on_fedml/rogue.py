@@ -20,6 +20,7 @@ from fedincentive.messages import Broadcast, Report
 from fedincentive.provenance.keys import PrivateKey
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import answering  # noqa: E402
 from exploits import nested, plain  # noqa: E402
 from table import agents_of  # noqa: E402
 
@@ -88,15 +89,7 @@ def main() -> None:
     head = re.sub(rb'"s_max": [0-9.]+', b'"s_max": 1' + b"0" * 400, frame[wire.PREFIX.size :])
     link.send(0, wire.PREFIX.pack(wire.MAGIC, wire.VERSION, len(head)) + head, 60.0)
     link.send(0, wire.encode(hello), 60.0)
-    while True:
-        item = link.receive(60.0)
-        assert item is not None, "the server is silent"
-        broadcast = wire.decode(item[1])
-        assert isinstance(broadcast, Broadcast)
-        if broadcast.phase == "done":
-            break
-        report = agent.respond(broadcast)
-        assert report is not None
+    for broadcast, report in answering.rounds(link, agent):
         # Another agent's name with our own key: that agent must not suffer from it.
         other = next(name for name in played.agents if name != options.agent)
 

@@ -13,9 +13,9 @@ from fedincentive.plugins.fedml import wire
 from fedincentive.plugins.fedml.transports.over_grpc import GrpcTransport
 
 from fedincentive import game
-from fedincentive.messages import Broadcast
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import answering  # noqa: E402
 from table import agents_of  # noqa: E402
 
 
@@ -28,15 +28,7 @@ def main() -> None:
     agent = agents_of(played)[played.agents.index(options.agent)]
     link = GrpcTransport("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
     link.send(0, wire.encode(wire.Hello(agent.enrol())), 60.0)
-    while True:
-        item = link.receive(60.0)
-        assert item is not None, "the server is silent"
-        broadcast = wire.decode(item[1])
-        assert isinstance(broadcast, Broadcast)
-        if broadcast.phase == "done":
-            break
-        report = agent.respond(broadcast)
-        assert report is not None
+    for _, report in answering.rounds(link, agent):
         for name in played.agents:
             link.send(0, wire.encode(dataclasses.replace(report, agent=name, s=math.nan, valuation=math.nan)), 60.0)
         time.sleep(0.5)  # a server that took them for answers would close the round now
