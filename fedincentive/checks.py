@@ -170,7 +170,7 @@ def real(low: float | None = None, high: float | None = None, *, above: float | 
     return check
 
 
-def exact(above: int | None = None) -> Check:
+def exact(above: int | None = None, low: int | None = None) -> Check:
     """An exact number from its decimal string or an integer: money never comes from a float."""
 
     def check(name: str, value: Any) -> Fraction:
@@ -182,6 +182,8 @@ def exact(above: int | None = None) -> Check:
             raise SettingError(f"{name} must be a decimal number, not {shown(value)}.") from None
         if number and not 1 / TOO_LARGE < abs(number) < TOO_LARGE:
             raise SettingError(f"{name} must be 0 or between 1e-18 and 1e18 in size, not {shown(value)}.")
+        if low is not None and number < low:
+            raise SettingError(f"{name} must be at least {low}, not {shown(value)}.")
         if above is not None and number <= above:
             raise SettingError(f"{name} must be greater than {above}, not {shown(value)}.")
         return number

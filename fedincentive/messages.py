@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-Phase = Literal["accept", "contribute", "train", "value", "confirm", "done"]
-PHASES: tuple[Phase, ...] = ("accept", "contribute", "train", "value", "confirm", "done")  # as they follow in a round
+Phase = Literal["accept", "contribute", "train", "value", "confirm", "audit", "done"]
+PHASES: tuple[Phase, ...] = ("accept", "contribute", "train", "value", "confirm", "audit", "done")  # as they follow
 SCALARS = ("accept", "contribute", "confirm", "done")  # phases in which no model travels
 Update = Mapping[str, np.ndarray]  # ordered, the same names and shapes as the model w
 
@@ -23,6 +23,9 @@ class Enrol:
     s0: float
     commitment: str | None = None  # an optional digest of the agent's data, kept in the ledger
     key: str | None = None  # its public key, in a signed run
+    anchor: str | None = None  # of its hash chain, in an audited run
+    budget: float | None = None  # the most money it can put at stake, its deposit included
+    alone: float | None = None  # what training alone is worth to it
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Broadcast:
     settings: Mapping[str, Any]
     log: Mapping[str, Any] | None = None  # the ledger's signed checkpoint, proofs and new entries, in a signed run
     signature: str | None = None  # the center's
+    reveal: str | None = None  # the center's link of this step: who is asked follows from it
+    audits: Sequence[Mapping[str, Any]] = ()  # in an audit: what each auditor is to look at
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class Report:
     nonce: str | None = None
     signature: str | None = None
     cosignature: str | None = None  # of the checkpoint in the broadcast
+    reveal: str | None = None  # the agent's link of this step, in an audited run
+    declined: str | None = None  # accept: why it does not take part
+    verdicts: Sequence[Mapping[str, Any]] = ()  # audit: what an auditor found
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,9 @@ class Run:
     cosigned: str = ""  # signed run: the last checkpoint with the agents' cosignatures
     status: str = "running"
     short: tuple[str, ...] = ()
+    failed: dict[str, int] = field(default_factory=dict)  # agent -> the first step whose audit it did not pass
+    links: dict[str, str] = field(default_factory=dict)  # the last link each agent and the center has shown
+    audits: list[dict[str, Any]] = field(default_factory=list)  # that are open: what was drawn, and verdicts so far
 
     @property
     def n(self) -> int:

@@ -29,6 +29,20 @@ def names(name: str, value: Any) -> str | tuple[str, ...]:
     return checks.text(name, value)
 
 
+def listed(name: str, value: Any) -> tuple[str, ...]:
+    """One or more different names."""
+    given = names(name, value)
+    return (given,) if isinstance(given, str) else given
+
+
+def amounts(name: str, value: Any) -> dict[str, Fraction]:
+    """A mapping from agent to an exact amount of money; they sum to 0."""
+    given = {agent: checks.exact()(f"{name}.{agent}", v) for agent, v in checks.mapping(name, value).items()}
+    if total := sum(given.values()):
+        raise SettingError(f"{name} sum to {float(total):g}: what some get others must give; make them sum to 0.")
+    return given
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Everything a run of a mechanism depends on. `Settings.read` checks a mapping from YAML or TOML.
@@ -101,10 +115,34 @@ class Settings:
         checks.real(above=0.0), 10.0, help="L_cap: losses are cut here, so |valuation| <= loss_cap * value_per_nat."
     )
     audit: float = setting(
-        checks.real(0.0, 1.0, above=0.0), 1.0, help="Probability that an agent is audited in a round; divides the fine."
+        checks.real(0.0, 1.0, above=0.0),
+        1.0,
+        help="Probability that an agent is audited in a round; divides the fine, and what a deposit must cover.",
     )
     detection: float = setting(
-        checks.real(0.0, 1.0, above=0.0), 1.0, help="Probability that an audit finds a misreport; divides the fine."
+        checks.real(0.0, 1.0, above=0.0),
+        1.0,
+        help="Probability that an audit finds a misreport, or knows an invented record when it is opened.",
+    )
+    # Audits of delivery
+    auditors: tuple[str, ...] | None = setting(
+        checks.optional(listed),
+        None,
+        help="Who audits what agents deliver: at least 3 names with keys that are no agents'. With them every agent "
+        "makes a deposit. Needs incentive.keys.",
+    )
+    openings: int = setting(
+        checks.integer(0), 10, help="How many records of an audited delivery are held against their sources."
+    )
+    steering: Fraction = setting(
+        checks.exact(low=0), Fraction(0), help="The most an agent can gain in one round by steering the model, in money."
+    )
+    colluding: int = setting(checks.integer(1), 2, help="How many agents may act together; deposits cover that.")
+    lump_sums: Mapping[str, Fraction] | None = setting(
+        checks.optional(amounts),
+        None,
+        help="What each agent gets (or gives, below 0) once, whatever it contributes: a mapping from agent to exact "
+        "amounts that sum to 0. `fedincentive quote` proposes them.",
     )
     audit_seed: int | None = setting(
         checks.optional(checks.integer(0)),

@@ -39,7 +39,7 @@ Game = Any  # a fedincentive.game.Game; games stand above payments
 Body = Mapping[str, Any]  # an entry's body: run, round, kind, rule, inputs, postings
 Memory = dict[str, Any]  # what a payment keeps from one of a run's entries to the next: plain JSON values
 Problem = tuple[str, str]  # a finding's name and message
-When = Literal["commit", "step", "end"]
+When = Literal["commit", "step", "end", "audit"]
 P = TypeVar("P", bound="Payment")
 
 
@@ -68,7 +68,7 @@ def _nobody(agent: str) -> Update:
 class Event:
     """A round that was just closed, or the commitments that training starts from, as payments see it."""
 
-    phase: Literal["commit", "train", "value"]
+    phase: Literal["commit", "train", "value", "audit", "end"]
     w: Update = field(default_factory=dict)  # as broadcast in a training round, the new one in a value exchange
     s: Mapping[str, float] = field(default_factory=dict)  # as broadcast
     reports: Mapping[str, Answer] = field(default_factory=dict)

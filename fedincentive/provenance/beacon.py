@@ -1,0 +1,71 @@
+"""Randomness that nobody can choose: hash chains that are anchored before anything is known, and opened link by link.
+
+    x_t = sha256(x_{t+1}),   anchor = sha256(x_0)
+
+An owner shows x_t only when step t has come. Nobody can guess it before, and the owner cannot show another one. What
+is drawn from the links of everybody is therefore fixed before the first round and known to nobody until they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+
+from ..entry import canonical
+
+
+def chain(secret: bytes, length: int) -> list[str]:
+    """The links x_0 .. x_{length-1}, as hexadecimal texts.
+
+    >>> links = chain(b"secret", 3)
+    >>> follows(links[1], links[2]), follows(links[2], links[1])
+    (True, False)
+    """
+    links = [sha256(b"fedincentive/chain/1\n" + secret).hexdigest()]
+    while len(links) < length:
+        links.append(_before(links[-1]))
+    return links[::-1]
+
+
+def anchor(links: Sequence[str]) -> str:
+    """What is agreed before the first link is shown."""
+    return _before(links[0])
+
+
+def follows(shown: str, link: str, steps: int = 1) -> bool:
+    """Whether `link` comes this many steps after what was shown before, the anchor or an earlier link."""
+    try:
+        for _ in range(steps):
+            link = _before(link)
+    except ValueError:
+        return False
+    return link == shown
+
+
+def mixed(terms: str, step: int, links: Mapping[str, str]) -> str:
+    """One value from everybody's links of a step, under the digest of the run's terms."""
+    return sha256(f"fedincentive/beacon/1\n{terms}\n{step}\n{canonical(dict(links))}".encode()).hexdigest()
+
+
+def drawn(value: str, label: str, chance: float) -> bool:
+    """A coin that lands heads with this chance.
+
+    >>> [drawn("00", label, 0.5) for label in "efgh"]
+    [True, True, False, True]
+    """
+    return _number(value, label) < int(chance * 2**64)
+
+
+def ranked(value: str, labels: Iterable[str]) -> list[str]:
+    """The labels in a random order; the first k of them are a random sample."""
+    return sorted(labels, key=lambda label: (_number(value, label), label))
+
+
+def _number(value: str, label: str) -> int:
+    return int.from_bytes(sha256(f"{value}\n{label}".encode()).digest()[:8], "big")
+
+
+def _before(link: str) -> str:
+    if len(link) != 64:
+        raise ValueError("a link has 64 hexadecimal digits")
+    return sha256(bytes.fromhex(link)).hexdigest()
