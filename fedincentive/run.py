@@ -44,6 +44,9 @@ class Run:
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the first step whose audit it did not pass
     links: dict[str, str] = field(default_factory=dict)  # the last link each agent and the center has shown
     audits: list[dict[str, Any]] = field(default_factory=list)  # that are open: what was drawn, and verdicts so far
+    settled: int = 0  # no audit of a step before this one is open
+    enrolled: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each agent enrolled with
+    declined: dict[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
     @property
     def n(self) -> int:

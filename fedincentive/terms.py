@@ -2,9 +2,10 @@
 
     {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
      "oracles": [...], "owed": ..., "center": key, "start": {name: points},
-     "agents": {name: {"s_max", "s0", "data", "key"}}}
+     "agents": {name: {"s_max", "s0", "data", "key", "deposit", "enrolled"}}}
 
-`start` is the s that the mechanism itself gives an agent, where that is not its s0. All is text and whole numbers. With
+`start` is the s that the mechanism itself gives an agent, where that is not its s0; `enrolled` the s_max that an agent
+enrolled with, where its budget covers the deposit for fewer points. All is text and whole numbers. With
 keys every agent signs the terms' digest before the first round, and every report after it names that digest; `verify
 --recompute` holds every entry of the run to them.
 """
@@ -12,7 +13,7 @@ keys every agent signs the terms' digest before the first round, and every repor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -61,6 +62,7 @@ class Terms:
     digest: str = ""
     sampled: int | None = None  # how many are asked in a training round; None: all
     seed: int = 0  # who that is
+    deposits: Mapping[str, int] = field(default_factory=dict)  # of an audited run, in minor units
 
     @property
     def bound(self) -> bool:
@@ -84,6 +86,7 @@ class Terms:
             digest=digest(terms),
             sampled=terms.get("sampled"),
             seed=int(terms["settings"].get("seed", 0)),
+            deposits={name: given["deposit"] for name, given in agents.items() if "deposit" in given},
         )
 
     @classmethod

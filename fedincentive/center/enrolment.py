@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..entry import NAME_LENGTH
+from ..entry import NAME_LENGTH, RESERVED
 from ..errors import SettingError
 from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
-from ..payments import LIMIT, TREASURY, quantise
+from ..payments import LIMIT, quantise
 from ..run import Run
 from .names import twins, wrong_with_name
 
@@ -25,8 +25,9 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     if len(by_name) < len(agents):
         twice = next(name for name, count in Counter(e.agent for e in agents).items() if count > 1)
         raise SettingError(f"Agent {twice!r} is enrolled twice: every agent needs its own stable name.")
-    if not by_name or TREASURY in by_name:
-        raise SettingError(f"Enrol at least one agent, and none called {TREASURY!r}: that is the center's account.")
+    if not by_name or set(RESERVED) & set(by_name):
+        names = " or ".join(map(repr, RESERVED))
+        raise SettingError(f"Enrol at least one agent, and none called {names}: those are the center's accounts.")
     if alike := twins(sorted(by_name)):
         raise SettingError(alike)
     limits, s_max, s = {}, {}, {}

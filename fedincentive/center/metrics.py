@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..entry import TREASURY
+from ..entry import RESERVED, TREASURY
 from ..mechanisms import Mechanism
 from ..messages import Update
 from ..run import Answer, Run
@@ -26,7 +26,7 @@ def metrics(
         "absent": float(len(absent)),
         "contribution": total,
         "contribution_share": total * settings.scale / sum(run.s_max.values()),
-        "paid": sum(a for account, a in paid.items() if a > 0 and account != TREASURY) / settings.minor,
+        "paid": sum(a for account, a in paid.items() if a > 0 and account not in RESERVED) / settings.minor,
         "treasury": run.balances.get(TREASURY, 0) / settings.minor,
     }
     if run.n == len(run.valuations):

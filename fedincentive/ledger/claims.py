@@ -15,6 +15,7 @@ from typing import Any
 from .. import draws
 from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
+from ..payments.contribution import SCORED, scored
 from ..provenance.keys import PublicKey, from_base64, words
 from ..terms import Terms
 
@@ -42,6 +43,9 @@ class Claims:
         self.round = -1  # of the last training round that was reported
         self.signatures = 0
         self.first: int | None = None  # the first training round
+        self.failed: dict[str, int] = {}  # who failed an audit counts 0 from then on
+        self.answered: dict[str, int] = {}  # what those who were asked last delivered
+        self.scores = dict.fromkeys(terms.s_max, 0)  # where a round compares the asked with the asked
 
     def accepted(self, body: Body) -> Iterator[Problem]:
         """Everybody signed the terms, or there is no run."""
@@ -95,8 +99,11 @@ class Claims:
 
     def _deliver(self, given: Mapping[str, Any], number: int) -> None:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""
-        self.delivered.update(dict.fromkeys(given.get("absent", ()), 0))
-        self.delivered.update(_said(given, "delivered"))
+        said = {agent: 0 if agent in self.failed else points for agent, points in _said(given, "delivered").items()}
+        self.answered = {**dict.fromkeys(given.get("absent", ()), 0), **said}
+        self.delivered.update(self.answered)
+        for agent, score in scored(self.answered).items():
+            self.scores[agent] = self.scores.get(agent, 0) + score
         for agent in self.total:
             self.total[agent] += self.delivered.get(agent, 0)
         self.round = number
@@ -111,7 +118,8 @@ class Claims:
             yield "claims", f"no signed reports of round {body['round']} come before it."
         known = {
             "s": self.s,
-            "delivered": self.delivered,
+            "delivered": self.answered if body["rule"] == SCORED else self.delivered,
+            "scores": self.scores,
             "total": self.total,
             "valuations": self.valuations,
             "previous": self.previous,

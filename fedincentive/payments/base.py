@@ -39,7 +39,7 @@ Game = Any  # a fedincentive.game.Game; games stand above payments
 Body = Mapping[str, Any]  # an entry's body: run, round, kind, rule, inputs, postings
 Memory = dict[str, Any]  # what a payment keeps from one of a run's entries to the next: plain JSON values
 Problem = tuple[str, str]  # a finding's name and message
-When = Literal["commit", "step", "end", "audit"]
+When = Literal["commit", "step", "end", "audit", "over"]
 P = TypeVar("P", bound="Payment")
 
 
@@ -88,6 +88,7 @@ class Payment:
     values: ClassVar[bool] = False  # agents value the new model after every training round
     steers: ClassVar[bool] = True  # agents follow it when they choose s
     concave: ClassVar[bool] = False  # p_i is known concave in s_i
+    fixed: ClassVar[bool] = False  # no choice of s moves it
 
     # How it is made
 
@@ -176,8 +177,9 @@ class Payment:
             cls.remember(body, memory)
 
     def schedule(self) -> Mapping[str, When]:
-        """When each kind of entry falls due: with the commitments, once in every training round, or after the last one.
-        A kind that is not named may not be written; where nothing is said, anything goes."""
+        """When each kind of entry falls due: with the commitments (commit), once in every training round (step), in the
+        last one (end), where an audit failed (audit), or once when all audits are done (over). A kind that is not named
+        may not be written; where nothing is said, anything goes."""
         return {}
 
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
