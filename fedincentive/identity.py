@@ -105,6 +105,9 @@ def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max
             "update": digest(report.update) or None,
             "valuation": None if report.valuation is None else quantise(float(report.valuation), minor),
             "nonce": report.nonce,
+            "reveal": report.reveal,
+            "declined": report.declined,
+            "verdicts": [dict(one) for one in report.verdicts] or None,
         }
     )
 

@@ -27,6 +27,7 @@ class Run:
     step: int = 0
     phase: Phase = "train"
     asked: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()  # for a training round; those of them who failed an audit are not asked
     contributed: int = 0  # contribute rounds closed
     trained: int = 0  # training rounds closed
     moved: int | None = None  # largest move of s in the last contribute round; None when somebody was absent
@@ -44,7 +45,6 @@ class Run:
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the first step whose audit it did not pass
     links: dict[str, str] = field(default_factory=dict)  # the last link each agent and the center has shown
     audits: list[dict[str, Any]] = field(default_factory=list)  # that are open: what was drawn, and verdicts so far
-    settled: int = 0  # no audit of a step before this one is open
     enrolled: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each agent enrolled with
     declined: dict[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
@@ -97,3 +97,4 @@ class Answer:
     claim: Mapping[str, Any] = field(default_factory=dict)  # what was signed, in a signed run
     signature: str = ""
     cosignature: str | None = None
+    declined: str = ""  # why it does not take part

@@ -138,6 +138,12 @@ class Settings:
         checks.exact(low=0), Fraction(0), help="The most an agent can gain in one round by steering the model, in money."
     )
     colluding: int = setting(checks.integer(1), 2, help="How many agents may act together; deposits cover that.")
+    opt_in: bool = setting(
+        checks.flag,
+        False,
+        help="Before the first round each agent measures what training alone is worth to it, is shown the terms, and may "
+        "decline; the terms are then proposed again without it.",
+    )
     lump_sums: Mapping[str, Fraction] | None = setting(
         checks.optional(amounts),
         None,

@@ -25,7 +25,7 @@ from ..provenance.notes import Note
 from ..run import Answer, Run
 from ..settings import Settings
 from . import rounds, state
-from .enrolment import affordable, enrol, freeze, frozen
+from .enrolment import affordable, enrol, freeze, frozen, without
 from .lock import Lock
 from .log import Log, with_cosignatures
 from .metrics import metrics
@@ -87,8 +87,8 @@ class Center:
         affordable(run, mechanism)
         self._check_keys(run.agents)
         run.terms = rounds.agree(run, mechanism, oracles, keys)
-        run.phase = "accept" if run.signed else mechanism.start(run)
-        entries = [] if run.signed else [rounds.agreed(run, {})]
+        run.phase = "accept" if run.signed or settings.opt_in else mechanism.start(run)
+        entries = [] if run.phase == "accept" else [rounds.agreed(run, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
         for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
@@ -134,7 +134,8 @@ class Center:
         if not (settings.resume and state_path is not None and state.exists(Path(state_path))):
             return cls(settings, mechanism, agents, w0, ledger, state_path, **options)  # type: ignore[arg-type]
         center = cls.restore(state_path, settings, mechanism, ledger, **options)  # type: ignore[arg-type]
-        now, then = {e.agent: float(e.s_max) for e in agents}, center.run.limits
+        now = {e.agent: float(e.s_max) for e in agents if e.agent not in center.run.declined}
+        then = {agent: float(given["s_max"]) for agent, given in center.run.enrolled.items()}
         if now != then:
             center.release()
             who = next(a for a in sorted({*now, *then}) if now.get(a) != then.get(a))
@@ -202,6 +203,8 @@ class Center:
         absent = self.missing
         if not self._enough():
             return self._repeat(absent)
+        if declined := {name: answer.declined for name, answer in self._reports.items() if answer.declined}:
+            return self._propose_again(declined)
         run, closed = self.run.copy(), self.run
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
@@ -227,6 +230,26 @@ class Center:
         self._save(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
         s = run.points(run.s)
         return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found))
+
+    def _propose_again(self, declined: Mapping[str, str]) -> RoundResult:
+        """Terms without those who declined, which everyone signs anew; too few agents are the end of the run."""
+        closed = self.run
+        for name, why in declined.items():
+            log.warning("Agent %s declines the terms of run %s: %s", name, self.settings.run, why)
+        try:
+            run = without(closed, self.mechanism, declined)
+            self.mechanism.check(run.n, self.oracles)
+            affordable(run, self.mechanism)
+            run.terms = rounds.agree(run, self.mechanism, self.oracles, self.keys)
+            self.manifest.take(run)
+        except SettingError as error:
+            log.warning("Run %s ends before it began: %s", self.settings.run, error)
+            run = closed.copy()
+            run.phase, run.status, run.declined = "done", "declined", {**closed.declined, **declined}
+        found = {"declined": float(len(declined))}
+        self._save(run, self.w, self.optimizer, [])
+        s = run.points(run.s)
+        return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, {}, (), None, found))
 
     def release(self) -> None:
         """Let another process play on; this center closes no further round."""
@@ -265,6 +288,8 @@ class Center:
         ended = self.outcome
         if ended is None:
             raise RunError(f"Run {self.settings.run!r} is not over: play it to its end before it is certified.")
+        if self.run.declined:
+            game = None  # another one was played: the certificate says what the center alone knows
         if game is not None and ended.advice:
             bounds = beta_ne(game, game.w0), beta_dom(game, game.w0)
             ended = replace(ended, advice=advise(self.run, self.mechanism, *bounds))
@@ -481,7 +506,7 @@ class Center:
         self._spill.clear()
         self._attempts = 0
         asks = self.settings.sampled if run.phase == "train" else None
-        run.asked = draws.sample(self.settings.seed, run.step, run.agents, asks)
+        run.asked = run.drawn = draws.sample(self.settings.seed, run.step, run.agents, asks)
         self._invited = frozenset(run.asked)
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}

@@ -15,7 +15,8 @@ from ..run import Run
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `status` is "complete", "rested" or "round limit"; `advice` says what to do then.
+    """The end of a run. `status` is "complete", "rested", "round limit" or "declined"; `advice` says what to do
+    then.
 
     >>> from fedincentive import play
     >>> ended = play({"game": {"kind": "repaired"}}, beta="0.01", gamma=20.0, rounds=5)
@@ -47,6 +48,7 @@ class Outcome:
     digest: str  # sha256 of the model
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
     certificate: Certificate | None = None
+    declined: Mapping[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as plain values."""
@@ -59,6 +61,8 @@ def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float |
     """What an operator reads where phase 1 did not reach its end; without a game the bounds come from the settings."""
     if run.status in ("running", "complete"):
         return ""
+    if run.status == "declined":
+        return f"Too few agents take part: {_reasons(run.declined)}. Nothing was charged."
     told = [said for payment in mechanism.payments if (said := payment.advice(run, ne, dom))]
     if told:
         return " ".join(told)
@@ -67,6 +71,10 @@ def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float |
         f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
         "or tol, or set when_short: train."
     )
+
+
+def _reasons(declined: Mapping[str, str]) -> str:
+    return "; ".join(f"{agent} declined ({why})" for agent, why in declined.items())
 
 
 def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> Outcome:
@@ -89,6 +97,7 @@ def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> O
         short=run.short,
         advice=advise(run, mechanism),
         promises=mechanism.promises(oracles),
+        declined=dict(run.declined),
         **known,
     )
 

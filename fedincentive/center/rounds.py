@@ -14,7 +14,7 @@ from ..identity import CENTER
 from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
 from ..messages import SCALARS, Update
-from ..payments import Event, Oracles
+from ..payments import Deposit, Event, Oracles, quantise
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
 from .optimizer import Optimizer
@@ -138,6 +138,11 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
     agents: dict[str, dict[str, Any]] = {
         name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
     }
+    for payment in mechanism.payments:
+        for name, money in payment.deposits(run.s_max).items() if isinstance(payment, Deposit) else ():
+            agents[name]["deposit"] = money
+            if (had := quantise(run.enrolled[name]["s_max"], settings.scale)) != run.s_max[name]:
+                agents[name]["enrolled"] = had
     signed: dict[str, Any] = {}
     if keys is not None:
         # The id tells two runs of one name apart, so that nothing signed for one counts in the other.
@@ -147,7 +152,7 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
     begun = run.copy()
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
-    paid = {p.name: {"rules": list(p.rules), "terms": p.terms()} for p in mechanism.payments}
+    paid = {p.name: {"rules": list(p.used()), "terms": p.terms()} for p in mechanism.payments}
     told = {key: value for key, value in mechanism.public().items() if key != "payments"}
     return dict(
         terms.texts(
@@ -192,7 +197,7 @@ def _said(answer: Answer) -> dict[str, Any]:
     if not answer.claim:
         return {}
     own = {"seen"} if answer.claim["phase"] in SCALARS else set()
-    kept = {"s", "delivered", "update", "valuation", "nonce"} | own
+    kept = {"s", "delivered", "update", "valuation", "nonce", "reveal", "declined"} | own
     return {**{key: value for key, value in answer.claim.items() if key in kept}, "signature": answer.signature}
 
 

@@ -18,6 +18,7 @@ from ..payments import LIMIT, quantise
 from ..run import Answer, Run
 
 ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"), "value": ("valuation",)}
+REASON = 200  # characters of why an agent declines
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
@@ -43,6 +44,8 @@ def checked(
         exact = points(report, what, value, run.limits[report.agent])
         return counted[what] if counted else min(quantise(exact, settings.scale), run.s_max[report.agent])
 
+    if report.declined is not None:
+        fields["declined"] = declined(report)
     if report.phase == "contribute" or (report.phase == "train" and mechanism.moves):
         fields["s"] = fixed("s", report.s)
     if report.phase == "train":
@@ -60,10 +63,11 @@ def well_formed(report: Report) -> None:
     """Every field has its type. Only then is anything compared, looked up or checked against a signature."""
     if not isinstance(report.agent, str):
         raise ReportRefused(f"A report comes from {shown(report.agent)}: an agent's name is a string.")
-    kinds = {"run": str, "round": int, "phase": str, "nonce": str, "signature": str, "cosignature": str}
+    optional = ("nonce", "signature", "cosignature", "reveal", "declined")
+    kinds: dict[str, type] = {"run": str, "round": int, "phase": str, **dict.fromkeys(optional, str)}
     for what, kind in kinds.items():
         value = getattr(report, what)
-        if not isinstance(value, kind) and not (what in ("nonce", "signature", "cosignature") and value is None):
+        if not isinstance(value, kind) and not (what in optional and value is None):
             raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
     if report.nonce is not None and not re.fullmatch("[0-9a-f]{32}", report.nonce):
         raise ReportRefused(f"Agent {report.agent!r} reports a nonce that is not of 32 hexadecimal digits.")
@@ -93,6 +97,16 @@ def signed(report: Report, claim: Mapping[str, Any]) -> dict[str, Any]:
             "and this model: it is someone else's, or was made for something else."
         )
     return {"claim": claim, "signature": report.signature, "cosignature": report.cosignature}
+
+
+def declined(report: Report) -> str:
+    """Why an agent does not take part; it can say so while the terms are proposed, not later."""
+    why = report.declined or ""
+    if report.phase != "accept":
+        raise ReportRefused(f"Agent {report.agent!r} declines in a {report.phase} round: it has accepted the terms.")
+    if not 0 < len(why) <= REASON or not why.isprintable():
+        raise ReportRefused(f"Agent {report.agent!r} declines without a reason of 1 to {REASON} printable characters.")
+    return why
 
 
 def points(report: Report, what: str, value: float | None, s_max: float) -> float:

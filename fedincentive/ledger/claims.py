@@ -44,7 +44,8 @@ class Claims:
         self.signatures = 0
         self.first: int | None = None  # the first training round
         self.failed: dict[str, int] = {}  # who failed an audit counts 0 from then on
-        self.answered: dict[str, int] = {}  # what those who were asked last delivered
+        self.drawn = set(terms.s_max)  # for the last training round
+        self.answered: dict[str, int] = {}  # what they delivered in it
         self.scores = dict.fromkeys(terms.s_max, 0)  # where a round compares the asked with the asked
 
     def accepted(self, body: Body) -> Iterator[Problem]:
@@ -92,7 +93,7 @@ class Claims:
         asked = set(self.total)
         if phase == "train" and self.terms.sampled is not None:
             step, agents = body["round"] - (self.first or 0), sorted(self.total)
-            asked = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
+            asked = self.drawn = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
         if sorted([*said, *absent]) != sorted(asked):
             odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
             yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."
@@ -100,8 +101,8 @@ class Claims:
     def _deliver(self, given: Mapping[str, Any], number: int) -> None:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""
         said = {agent: 0 if agent in self.failed else points for agent, points in _said(given, "delivered").items()}
-        self.answered = {**dict.fromkeys(given.get("absent", ()), 0), **said}
-        self.delivered.update(self.answered)
+        self.delivered.update({**dict.fromkeys(given.get("absent", ()), 0), **said})
+        self.answered = {**dict.fromkeys(self.drawn, 0), **said}
         for agent, score in scored(self.answered).items():
             self.scores[agent] = self.scores.get(agent, 0) + score
         for agent in self.total:

@@ -137,11 +137,13 @@ class Replay:
         kind, rule, number = body["kind"], body["rule"], body["round"]
         if (memo := kind.partition("-")[0]) in LATER:
             kind = memo
-        before = run.counts.get(kind, 0)
-        run.counts[kind], run.entries = before + 1, run.entries + 1
         if (rule in KIND_OF and kind != KIND_OF[rule]) or (rule == claims.RULE) != kind.startswith(claims.PREFIX):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)
+        if payment is not None and (plain := kind.partition("-")[0]) in payment.kinds:
+            kind = plain  # what follows from audits ends with the first step that failed
+        before = run.counts.get(kind, 0)
+        run.counts[kind], run.entries = before + 1, run.entries + 1
         if payment is not None and kind not in payment.kinds:
             yield "kind", f"a {kind} cannot have the rule {rule}"
         agreed = run.terms
@@ -166,7 +168,7 @@ class Replay:
             yield "terms", f"the payment {payment.name!r} was not agreed"
         else:
             own = run.agreed[payment.name]
-            yield from (("terms", wrong) for wrong in self._in_time(run, own, body, before))
+            yield from (("terms", wrong) for wrong in self._in_time(run, own, kind, body, before))
             yield from (("terms", wrong) for wrong in own.against(body, agreed))
             told = payment.told(SimpleNamespace(**body))  # type: ignore[arg-type]
             if run.claims is not None and (told or own.schedule().get(kind) not in ("commit", "audit", "over")):
@@ -180,20 +182,20 @@ class Replay:
         if run.claims is not None:
             run.claims.failed = run.failed
 
-    def _in_time(self, run: RunSoFar, payment: Payment, body: Body, before: int) -> Iterator[str]:
+    def _in_time(self, run: RunSoFar, payment: Payment, kind: str, body: Body, before: int) -> Iterator[str]:
         """Whether an entry comes when it is due: once in each training round, or once at the beginning or the end."""
         schedule = payment.schedule()
-        when, rounds = schedule.get(body["kind"]), run.terms.rounds if run.terms else None
+        when, rounds = schedule.get(kind), run.terms.rounds if run.terms else None
         if not schedule or rounds is None:
             return
         if when is None:
-            yield f"a {body['kind']} was not agreed"
+            yield f"a {kind} was not agreed"
             return
         if run.first is None:
             yield "it comes before the commitments"
             return
         if when == "audit":
-            yield from _follows(run, body)
+            yield from _follows(run, kind, body)
             return
         if when == "over" and not before and body["round"] >= run.first + rounds - 1:
             return
@@ -306,11 +308,13 @@ class Replay:
         return target
 
 
-def _follows(run: RunSoFar, body: Body) -> Iterator[str]:
+def _follows(run: RunSoFar, kind: str, body: Body) -> Iterator[str]:
     """Whether an entry takes up the audits that failed since the last one of its kind, all of them and no others."""
-    before, given = run.followed.setdefault(body["kind"], {}), body["inputs"]["failed"]
-    once = body["kind"] == "forfeit"
+    before, given = run.followed.setdefault(kind, {}), body["inputs"]["failed"]
+    once = kind == "forfeit"
     new = {a: step for a, step in run.failed.items() if a not in before or (not once and step < before[a])}
+    if given and body["kind"] != f"{kind}-{min(given.values())}":
+        yield f"its kind is {body['kind']}, it follows from step {min(given.values())}"
     for agent in sorted({*given, *new}):
         if given.get(agent) != new.get(agent):
             yield f"{agent!r} failed {_step(given.get(agent))} by it, its audits say {_step(new.get(agent))}"

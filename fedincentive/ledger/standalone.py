@@ -272,7 +272,7 @@ class Runs:
     def hold(self, body: Body, complain: Complain) -> None:
         """Everything in which an entry differs from the terms, which are its run's first entry."""
         run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
-        if rule in MEMOS:
+        if rule in (*MEMOS, "clawback/1", "forfeit/1"):  # their kinds end with a digest, or the first step that failed
             kind = kind.split("-")[0]
         if kind not in KINDS[rule]:
             complain("kind", f"a {kind} cannot have the rule {rule}")
@@ -332,7 +332,10 @@ class Runs:
             if said is not None:
                 said.commit(given["s"], complain)
         elif rule in PAYS:
-            self.hold_payment(so_far, body, before, agents, complain)
+            if "failed" in given and kind in ("clawback", "forfeit"):
+                if body["kind"] != f"{kind}-{min(given['failed'].values())}":
+                    complain("kind", "its kind does not name the first step that failed")
+            self.hold_payment(so_far, {**body, "kind": kind}, before, agents, complain)
 
     def hold_correction(self, body: Body, signed: bool, complain: Complain) -> None:
         """Two persons sign a correction of version 2; a signed run has no others."""

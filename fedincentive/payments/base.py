@@ -108,6 +108,10 @@ class Payment:
         exact = {key: _parsed(f"incentive.options.{cls.name}.{key}", own[key], value) for key, value in given.items()}
         return cls(**shared, **exact)
 
+    def used(self) -> tuple[str, ...]:
+        """The rules that entries of this run may have; the terms name them."""
+        return self.rules
+
     def terms(self) -> dict[str, Any]:
         """All it depends on, as plain JSON values; `read` makes the same payment of them."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}

@@ -155,6 +155,11 @@ class Contribution(Payment):
         """Whether each round's points are kept apart: they were given by a sample, or may be taken back."""
         return self.live and (self.sampled is not None or self.auditors is not None)
 
+    def used(self) -> tuple[str, ...]:
+        if not self.by_scores:
+            return TRANCHE, SETTLEMENT
+        return (SCORED,) if self.auditors is None else (SCORED, CLAWBACK)
+
     def check(self, n: int, oracles: Oracles) -> None:
         super().check(n, oracles)
         if self.sampled == 1 and self.live:
@@ -185,15 +190,16 @@ class Contribution(Payment):
         return {"beta": str(self.beta), "rounds": self.rounds, "scale": self.scale}
 
     def _pay_scores(self, run: Run) -> Entry | None:
-        memory, delivered = self.memory(run), {agent: run.delivered[agent] for agent in run.asked}
+        memory, delivered = self.memory(run), {agent: run.delivered[agent] for agent in run.drawn}
         scores = _added(memory.get("scores", dict.fromkeys(run.agents, 0)), scored(delivered))
         terms = {**self._agreed(), "asked": len(delivered), "scores": scores}
         if self.settlement == "end":
             memory["scores"] = scores
             return self.entry(run, terms, kind="settlement", rule=SCORED) if run.trained == self.rounds else None
         step = {} if self.auditors is None else {"step": run.step}
-        for old in [k for k in memory.get("steps", {}) if int(k) < run.settled]:
-            del memory["steps"][old]
+        first = run.audits[0]["step"] if run.audits else run.step  # what is settled cannot be taken back any more
+        for settled in [at for at in memory.get("steps", {}) if int(at) < first]:
+            del memory["steps"][settled]
         return self.entry(run, {**terms, "delivered": delivered, **step}, kind="tranche", rule=SCORED)
 
     def _take_back(self, run: Run) -> Entry | None:
@@ -205,7 +211,7 @@ class Contribution(Payment):
         taken, scores, _ = taken_back(failed, memory)
         asked = {"asked": min(self.sampled or run.n, run.n)}
         inputs = {**self._agreed(), **asked, "failed": failed, "taken": taken, "scores": scores}
-        return self.entry(run, inputs, kind="clawback", rule=CLAWBACK)
+        return self.entry(run, inputs, kind=f"clawback-{min(failed.values())}", rule=CLAWBACK)
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
@@ -285,7 +291,7 @@ class Contribution(Payment):
 
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
         given, rule = body["inputs"], SCORED if self.by_scores else TRANCHE if self.live else SETTLEMENT
-        rule = CLAWBACK if body["kind"] == "clawback" else rule
+        rule = CLAWBACK if self.auditors is not None and body["kind"] != "tranche" else rule
         if body["rule"] != rule:
             yield f"its rule is {body['rule']}, with settlement {self.settlement!r} it is {rule}"
             return

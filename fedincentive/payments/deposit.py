@@ -35,7 +35,7 @@ from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, whol
 from .oracles import Oracles
 
 DEPOSIT, FORFEIT, REFUND = "deposit/1", "forfeit/1", "refund/1"
-LAG = 3  # rounds in which a bad agent still counts after the audited one: drawn in the next, and up to three auditors
+LAG = 3  # a bad agent counts in the round after the audited one too; two more where links are withheld
 
 
 def least(
@@ -153,7 +153,7 @@ class Deposit(Payment):
         failed = {agent: run.failed[agent] for agent in run.agents if agent in run.failed and agent in held}
         if event.phase == "audit" and failed:
             inputs = {"failed": failed, "deposits": {agent: held[agent] for agent in failed}}
-            return self.entry(run, inputs, kind="forfeit", rule=FORFEIT)
+            return self.entry(run, inputs, kind=f"forfeit-{min(failed.values())}", rule=FORFEIT)
         if event.phase == "end" and (kept := {agent: money for agent, money in held.items() if agent not in failed}):
             return self.entry(run, {"deposits": kept}, kind="refund", rule=REFUND)
         return None
@@ -193,10 +193,10 @@ class Deposit(Payment):
         agreed, given = self.deposits(terms.s_max), body["inputs"]["deposits"]
         if terms.deposits != agreed:
             yield "the deposits in the terms are not those that its numbers ask for"
-        for agent in sorted(set(given) | (set(agreed) if body["kind"] == "deposit" else set())):
+        for agent in sorted(set(given) | (set(agreed) if body["rule"] == DEPOSIT else set())):
             if given.get(agent) != agreed.get(agent):
                 yield f"the deposit of {agent!r} is {given.get(agent)}, agreed is {agreed.get(agent)}"
-        if body["kind"] == "forfeit" and set(given) != set(body["inputs"]["failed"]):
+        if body["rule"] == FORFEIT and set(given) != set(body["inputs"]["failed"]):
             yield "other deposits are forfeited than of those that failed"
 
     @classmethod
