@@ -2,7 +2,8 @@
 
     {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
      "oracles": [...], "owed": ..., "center": key, "start": {name: points},
-     "agents": {name: {"s_max", "s0", "data", "key"}}}
+     "auditors": {name: key}, "anchor": the center's,
+     "agents": {name: {"s_max", "s0", "data", "key", "anchor"}}}
 
 `start` is the s that the mechanism itself gives an agent, where that is not its s0. All is text and whole numbers. With
 keys every agent signs the terms' digest before the first round, and every report after it names that digest; `verify
@@ -12,13 +13,14 @@ keys every agent signs the terms' digest before the first round, and every repor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 from .entry import LIMIT, canonical
 
 KIND, RULE = "terms", "terms/1"
+CENTER = "center"  # the name of the center's key
 Texts = dict[str, Any]
 
 
@@ -61,6 +63,9 @@ class Terms:
     digest: str = ""
     sampled: int | None = None  # how many are asked in a training round; None: all
     seed: int = 0  # who that is
+    auditors: Mapping[str, str] = field(default_factory=dict)  # their public keys, in an audited run
+    anchors: Mapping[str, str] = field(default_factory=dict)  # of the center's and the agents' hash chains
+    chance: float = 0.0  # that an agent is audited in a step
 
     @property
     def bound(self) -> bool:
@@ -84,7 +89,16 @@ class Terms:
             digest=digest(terms),
             sampled=terms.get("sampled"),
             seed=int(terms["settings"].get("seed", 0)),
+            **cls._audits(terms),
         )
+
+    @staticmethod
+    def _audits(terms: Mapping[str, Any]) -> dict[str, Any]:
+        if "auditors" not in terms:
+            return {}
+        anchors = {name: given["anchor"] for name, given in terms["agents"].items()}
+        chance = float(terms["settings"]["audit"])
+        return {"auditors": terms["auditors"], "anchors": {**anchors, CENTER: terms["anchor"]}, "chance": chance}
 
     @classmethod
     def of_commitment(cls, inputs: Mapping[str, Any]) -> Terms:

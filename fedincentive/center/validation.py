@@ -16,6 +16,7 @@ from ..mechanisms import Mechanism
 from ..messages import Report, Update
 from ..payments import LIMIT, quantise
 from ..run import Answer, Run
+from . import audits
 
 ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"), "value": ("valuation",)}
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
@@ -37,6 +38,8 @@ def checked(
                     f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none."
                 )
         fields = signed(report, claimed(report))
+    if settings.audited:
+        audits.check_link(report, run)
     counted = fields.get("claim", {})  # what was signed is counted already
 
     def fixed(what: str, value: float | None) -> int:
@@ -60,15 +63,18 @@ def well_formed(report: Report) -> None:
     """Every field has its type. Only then is anything compared, looked up or checked against a signature."""
     if not isinstance(report.agent, str):
         raise ReportRefused(f"A report comes from {shown(report.agent)}: an agent's name is a string.")
-    kinds = {"run": str, "round": int, "phase": str, "nonce": str, "signature": str, "cosignature": str}
+    optional = ("nonce", "signature", "cosignature", "reveal", "declined")
+    kinds: dict[str, type] = {"run": str, "round": int, "phase": str, **dict.fromkeys(optional, str)}
     for what, kind in kinds.items():
         value = getattr(report, what)
-        if not isinstance(value, kind) and not (what in ("nonce", "signature", "cosignature") and value is None):
+        if not isinstance(value, kind) and not (what in optional and value is None):
             raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
     if report.nonce is not None and not re.fullmatch("[0-9a-f]{32}", report.nonce):
         raise ReportRefused(f"Agent {report.agent!r} reports a nonce that is not of 32 hexadecimal digits.")
     if report.cosignature is not None and len(report.cosignature) > 2000:
         raise ReportRefused(f"Agent {report.agent!r} reports a cosignature of {len(report.cosignature)} characters.")
+    if not isinstance(report.verdicts, (list, tuple)) or not all(isinstance(one, dict) for one in report.verdicts):
+        raise ReportRefused(f"Agent {report.agent!r} reports verdicts that are not a list of mappings.")
     for what in ("s", "delivered", "valuation"):
         if getattr(report, what) is not None:
             number(report, what, getattr(report, what))

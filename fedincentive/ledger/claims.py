@@ -17,10 +17,11 @@ from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
 from ..provenance.keys import PublicKey, from_base64, words
 from ..terms import Terms
+from .audits import Audits
 
 RULE = "reports/1"
 PREFIX = "reports-"
-OWN = ("s", "delivered", "update", "valuation", "nonce")
+OWN = ("s", "delivered", "update", "valuation", "nonce", "reveal", "declined")
 
 
 class Claims:
@@ -42,6 +43,7 @@ class Claims:
         self.round = -1  # of the last training round that was reported
         self.signatures = 0
         self.first: int | None = None  # the first training round
+        self.audits = Audits(run, terms) if terms.auditors else None
 
     def accepted(self, body: Body) -> Iterator[Problem]:
         """Everybody signed the terms, or there is no run."""
@@ -49,6 +51,8 @@ class Claims:
         for agent in self.terms.s_max:
             if agent not in given or not self._signed(agent, given[agent], body["round"], "accept", {}):
                 yield "signature", f"{agent!r} did not sign the terms."
+        if self.audits is not None:
+            yield from self.audits.show(0, {agent: said.get("reveal") for agent, said in given.items()})
 
     def take(self, body: Body) -> Iterator[Problem]:
         """A round's reports: each must be signed for this run, these terms and this round."""
@@ -66,6 +70,8 @@ class Claims:
         yield from self._everybody(body, phase)
         if phase == "train":
             self._deliver(given, body["round"])
+            if self.audits is not None:
+                yield from self.audits.reported(body, self.delivered, self.first or 0)
         if phase != "value":
             self.s.update(_said(given, "s"))
         if phase != "contribute":
@@ -89,6 +95,8 @@ class Claims:
         if phase == "train" and self.terms.sampled is not None:
             step, agents = body["round"] - (self.first or 0), sorted(self.total)
             asked = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
+        if phase == "train" and self.audits is not None:
+            asked -= set(self.audits.failed)
         if sorted([*said, *absent]) != sorted(asked):
             odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
             yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."
@@ -97,9 +105,24 @@ class Claims:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""
         self.delivered.update(dict.fromkeys(given.get("absent", ()), 0))
         self.delivered.update(_said(given, "delivered"))
+        if self.audits is not None:
+            self.delivered.update(dict.fromkeys(self.audits.failed, 0))
         for agent in self.total:
             self.total[agent] += self.delivered.get(agent, 0)
         self.round = number
+
+    def audited(self, body: Body) -> Iterator[Problem]:
+        """The audits of a step: who failed counts nothing from that step on."""
+        if self.audits is None:
+            yield "audit", "there are audits, but the run's terms name no auditors."
+            return
+        before = set(self.audits.failed)
+        taken = yield from self.audits.take(body)
+        self.signatures += len(body["inputs"]["heard"])
+        for agent in set(self.audits.failed) - before:
+            self.total[agent] -= sum(delivered[agent] for delivered in taken)
+            self.delivered[agent] = 0
+        self.round = body["round"]
 
     def committed(self, body: Body) -> Iterator[Problem]:
         yield from self._compare("s", body["inputs"]["s"], self.s)
