@@ -43,8 +43,10 @@ class Run:
     status: str = "running"
     short: tuple[str, ...] = ()
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the first step whose audit it did not pass
+    anchors: dict[str, str] = field(default_factory=dict)  # of the agents' hash chains, in an audited run
     links: dict[str, str] = field(default_factory=dict)  # the last link each agent and the center has shown
-    audits: list[dict[str, Any]] = field(default_factory=list)  # that are open: what was drawn, and verdicts so far
+    audits: list[dict[str, Any]] = field(default_factory=list)  # steps not settled: reports, drawn agents, verdicts
+    then: Phase = "done"  # what follows the audit that is open
     enrolled: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each agent enrolled with
     declined: dict[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
@@ -78,7 +80,8 @@ class Run:
         mutable: dict[str, Any] = {
             f.name: dict(v) for f in fields(self) if isinstance(v := getattr(self, f.name), dict)
         }
-        return replace(self, **{**mutable, "memory": copy.deepcopy(self.memory), "terms": self.terms})
+        deep = {"memory": copy.deepcopy(self.memory), "audits": copy.deepcopy(self.audits)}
+        return replace(self, **{**mutable, **deep, "terms": self.terms})
 
     def points(self, fixed: Mapping[str, int]) -> dict[str, float]:
         """Fixed-point points as numbers, in name order; all an agent has is exactly the s_max it enrolled with."""

@@ -131,6 +131,12 @@ class Settings:
         help="Who audits what agents deliver: at least 3 names with keys that are no agents'. With them every agent "
         "makes a deposit. Needs incentive.keys.",
     )
+    threads: int = setting(
+        checks.integer(1),
+        1,
+        help="Threads of local training in an audited run, part of its terms: with others an update is not the same, "
+        "bit for bit.",
+    )
     openings: int = setting(
         checks.integer(0), 10, help="How many records of an audited delivery are held against their sources."
     )
@@ -254,6 +260,16 @@ class Settings:
     @classmethod
     def read(cls, values: Mapping[str, Any], section: str = "incentive") -> Settings:
         return checks.read(cls, values, section)
+
+    @property
+    def audited(self) -> bool:
+        """Whether auditors check what agents deliver."""
+        return self.auditors is not None
+
+    @property
+    def chain(self) -> tuple[str, int] | None:
+        """What an audited run's hash chains are for: its name and its steps."""
+        return (self.run, self.rounds) if self.audited else None
 
     def cost_of(self, agent: str) -> float:
         """Agent's cost per point."""

@@ -19,6 +19,7 @@ from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
 from ..payments import LIMIT, Deposit, LumpSum, quantise
 from ..run import Run
+from . import audits
 from .names import twins, wrong_with_name
 
 log = logging.getLogger("fedincentive")
@@ -48,6 +49,7 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
     secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
+    run.anchors = {name: e.anchor for name, e in sorted(by_name.items()) if e.anchor}
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
     run.enrolled = {name: asdict(by_name[name]) for name in s}
     return run
@@ -179,6 +181,8 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "
             "printable characters."
         )
+    if settings.audited:
+        return audits.wrong_with(e)
     return ""
 
 

@@ -13,10 +13,12 @@ from ..entry import COMMITMENT, Entry
 from ..identity import CENTER
 from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
-from ..messages import SCALARS, Update
+from ..messages import SCALARS, Phase, Update
 from ..payments import Deposit, Event, Oracles, quantise
+from ..provenance import beacon
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
+from . import audits
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
@@ -45,7 +47,7 @@ def deliver(run: Run, reports: Reports) -> None:
     """What was delivered: 0 by the absent, who are charged so, and as before by those who were not asked."""
     for name in run.asked:
         report = reports.get(name)
-        run.delivered[name] = 0 if report is None else report.delivered
+        run.delivered[name] = 0 if report is None or name in run.failed else report.delivered
         if report is not None and report.s is not None:
             run.s[name] = report.s
         if report is not None and report.valuation is not None:
@@ -87,7 +89,7 @@ def train(
         own = mechanism.aggregator.works_on_files and not mechanism.values
         return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
 
-    answered = [name for name in run.agents if name in reports]
+    answered = [name for name in run.agents if name in reports and name not in run.failed]
     new, next_optimizer, d = step(answered)
     if hooks is not None:
         revised = hooks.after(new)
@@ -108,28 +110,53 @@ def value(
     return due(run, mechanism, Event("value", w, run.points(run.s), reports, absent, oracles))
 
 
+def audited(run: Run, w: Update, before: Update | None, reports: Reports) -> None:
+    """In an audited run: what a training round that was just closed may be audited for; w is what it began from."""
+    counted = {name: answer for name, answer in reports.items() if name not in run.failed}
+    said = {name: _said(answer) for name, answer in sorted(counted.items())}
+    shared = next(iter(reports.values())).claim
+    told = {key: shared[key] for key in ("terms", "model", "seen") if key in shared}
+    audits.record(run, said, told, audits.replays(w, before, counted))
+
+
 def due(run: Run, mechanism: Mechanism, event: Event) -> list[Entry]:
     """What each payment posts on this event."""
     return [entry for payment in mechanism.payments if (entry := payment.due(run, event)) is not None]
 
 
 def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
-    """Move to the next phase. Where training begins, and where phase 1 ends short, the commitments are recorded."""
-    before = run.phase
-    if before == "accept":
-        after = mechanism.start(run)
-    else:
-        after = "done" if before == "confirm" else mechanism.next(run)
-    if after == "done" and before != "confirm" and run.signed:
-        after = "confirm"  # everyone sees the last entries
+    """Move to the next phase. Where training begins, and where phase 1 ends short, the commitments are recorded; what
+    was drawn is audited before the next round begins."""
+    before, after = run.phase, _following(run, mechanism)
+    entries = []
+    if after != "value":
+        entries = audits.proceed(run, ended=audits.shown(run, CENTER)[0] == run.settings.rounds) if run.audits else []
+        entries += due(run, mechanism, Event("audit")) if entries else []
+        if audits.asks(run):
+            run.phase, run.then = "audit", after
+            return entries
+    if (after == "confirm" or (after == "done" and before != "confirm")) and not run.audits:
+        entries += due(run, mechanism, Event("end"))
     run.phase = after
-    if after != "value" and before not in ("accept", "confirm"):
+    if after != "value" and before != "accept" and (before != "confirm" or after == "confirm"):
         run.round += 1
         run.step = run.trained
     if after == "done" and run.status == "running":
         run.status = "complete"
     starts = after == "train" if before == "accept" else before == "contribute" and after != "contribute"
-    return begin(run, mechanism) if starts else []
+    return [*entries, *begin(run, mechanism)] if starts else entries
+
+
+def _following(run: Run, mechanism: Mechanism) -> Phase:
+    """The phase after the one that was just closed, audits apart."""
+    if run.phase == "accept":
+        return mechanism.start(run)
+    if run.phase == "audit":
+        return run.then
+    if run.phase == "confirm":
+        return "confirm" if run.audits else "done"  # with it the last links were shown: everyone sees what follows
+    after = mechanism.next(run)
+    return "confirm" if after == "done" and run.signed else after  # everyone sees the last entries
 
 
 def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None) -> dict[str, Any]:
@@ -149,6 +176,13 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
         for name in run.agents:
             agents[name]["key"] = keys.public[name].vkey
+    if settings.audited:
+        assert keys is not None
+        for name in run.agents:
+            agents[name]["anchor"] = run.anchors[name]
+        links = audits.center_links(settings, signed["id"], keys.private[CENTER])
+        signed["auditors"] = {name: keys.public[name].vkey for name in sorted(settings.auditors or ())}
+        signed["anchor"] = beacon.anchor(links)
     begun = run.copy()
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
@@ -181,14 +215,14 @@ def agreed(run: Run, reports: Reports) -> Entry:
     return Entry(run.settings.run, run.round, terms.KIND, terms.RULE, {"terms": run.terms, "accepted": accepted}, {})
 
 
-def reported(run: Run, reports: Reports, absent: Collection[str]) -> list[Entry]:
+def reported(run: Run, reports: Reports, absent: Collection[str], reveal: str | None) -> list[Entry]:
     """In a signed run: what everyone said in a round, with the signatures, before what follows from it."""
     claims = [answer.claim for answer in reports.values() if answer.claim]
     if not claims:
         return []
     shared = {key: claims[0][key] for key in ("terms", "model", "seen") if key in claims[0]}
     said = {name: _said(answer) for name, answer in sorted(reports.items())}
-    inputs = {**shared, "absent": sorted(absent), "said": said}
+    inputs = {**shared, **({"reveal": reveal} if reveal else {}), "absent": sorted(absent), "said": said}
     return [Entry(run.settings.run, run.round, f"reports-{run.phase}", REPORTS, inputs, {})]
 
 

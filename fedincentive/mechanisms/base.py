@@ -18,6 +18,7 @@ PUBLIC = (
     "rounds", "gamma", "eta", "tau", "delta", "local", "epochs", "batch", "learning_rate",
     "value_per_nat", "loss_cap", "report_values", "seed", "scale", "minor",
 )  # fmt: skip
+AUDITED = ("auditors", "audit", "detection", "openings", "steering", "colluding", "threads")  # in an audited run
 
 
 class Mechanism:
@@ -92,6 +93,7 @@ class Mechanism:
         s = self.settings
         return {
             **{key: getattr(s, key) for key in PUBLIC},
+            **({key: s.plain()[key] for key in AUDITED} if s.audited else {}),
             "mechanism": self.name,
             "payments": self._terms,
             "slope": s.slope or self.slope,
