@@ -29,7 +29,8 @@ class Run:
     asked: tuple[str, ...] = ()
     contributed: int = 0  # contribute rounds closed
     trained: int = 0  # training rounds closed
-    moved: int | None = None  # largest move of s in the last contribute round; None when somebody was absent
+    moves: dict[str, int] = field(default_factory=dict)  # each agent's move of s, since somebody last moved far
+    misses: dict[str, int] = field(default_factory=dict)  # contribute rounds in a row that an agent was absent from
     delivered: dict[str, int] = field(default_factory=dict)  # last, per agent: the unsampled keep theirs
     delivered_total: dict[str, int] = field(default_factory=dict)
     balances: dict[str, int] = field(default_factory=dict)  # all payments so far, the treasury's too
@@ -55,16 +56,45 @@ class Run:
         return "center" in self.terms
 
     @property
+    def lost(self) -> tuple[str, ...]:
+        """The agents that phase 1 goes on without: they missed too many of its rounds, and keep their last s."""
+        return tuple(name for name in self.agents if self.misses.get(name, 0) >= self.settings.misses)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The agents that phase 1 waits for."""
+        lost = set(self.lost)
+        return tuple(name for name in self.agents if name not in lost)
+
+    @property
     def full(self) -> bool:
-        """Everyone contributes all it has."""
-        return self.s == self.s_max
+        """Everyone who is present contributes all it has."""
+        return all(self.s[name] == self.s_max[name] for name in self.present)
+
+    @property
+    def nearly_full(self) -> bool:
+        """Everyone who is present keeps back less than the slack."""
+        return all(self.s_max[name] - self.s[name] < self.slack(name) for name in self.present)
+
+    def slack(self, name: str) -> float:
+        """What an agent may keep back and still counts as giving all, in fixed point."""
+        return min(self.settings.slack * self.settings.scale, self.s_max[name] / 10)
+
+    @property
+    def still(self) -> float:
+        """The largest move of s that counts as none: ||g||_inf <= tol, read off the step, |s' - s| = gamma |g|."""
+        return self.settings.gamma * self.settings.tol * self.settings.scale
+
+    @property
+    def moved(self) -> int | None:
+        """The largest move of s; None while it is not known of everyone who is present."""
+        if not all(name in self.moves for name in self.present):
+            return None
+        return max(self.moves[name] for name in self.present)
 
     @property
     def resting(self) -> bool:
-        """||g||_inf <= tol, read off the step s takes: |s' - s| = gamma |g|."""
-        if self.moved is None:
-            return False
-        return self.moved <= self.settings.gamma * self.settings.tol * self.settings.scale
+        return self.moved is not None and self.moved <= self.still
 
     @property
     def at_limit(self) -> bool:

@@ -482,6 +482,8 @@ class Center:
         self._attempts = 0
         asks = self.settings.sampled if run.phase == "train" else None
         run.asked = draws.sample(self.settings.seed, run.step, run.agents, asks)
+        if run.phase == "contribute":
+            run.asked = run.present
         self._invited = frozenset(run.asked)
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
@@ -508,18 +510,24 @@ class Center:
         """A quorum answered, and enough of them for the aggregation rule."""
         answered, training = len(self._reports), self.run.phase == "train"
         quorum = {"accept": 1.0, "confirm": 0.0}.get(self.run.phase, self.settings.quorum)  # all agree, or no run
-        needed = math.ceil(quorum * len(self.run.asked))
+        needed = math.ceil(quorum * self._expected)
         return answered >= needed and (not training or answered >= self.mechanism.least(max(answered, 1)))
+
+    @property
+    def _expected(self) -> int:
+        """Of how many agents a quorum is needed: those that phase 1 goes on without count among them."""
+        return self.run.n if self.run.phase == "contribute" else len(self.run.asked)
 
     def _repeat(self, absent: tuple[str, ...]) -> RoundResult:
         """Ask again; the reports that came stay. After the permitted repeats the run fails, and can be resumed."""
         self._attempts += 1
-        run, asked = self.run, len(self.run.asked)
+        run = self.run
         if self._attempts > self.settings.repeats:
+            away = sorted({*absent, *(run.lost if run.phase == "contribute" else ())})
             raise QuorumError(
-                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {asked - len(absent)} of "
-                f"{asked} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
-                f"{self.settings.quorum:g}. Absent: {', '.join(absent)}. Bring them back and resume, or lower it."
+                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {len(self._reports)} of "
+                f"{self._expected} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
+                f"{self.settings.quorum:g}. Absent: {', '.join(away)}. Bring them back and resume, or lower it."
             )
         log.warning("round %d (%s) below quorum, asked again; absent: %s", run.round, run.phase, ", ".join(absent))
         return RoundResult(run.round, run.step, run.phase, run.points(run.s), {}, absent, self.head, {}, repeated=True)

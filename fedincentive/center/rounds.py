@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from ..run import Answer, Run
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
+log = logging.getLogger("fedincentive")
 
 
 class Hooks(Protocol):
@@ -33,12 +35,20 @@ class Hooks(Protocol):
 
 
 def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
-    """Everyone's new s; an absent agent keeps its own."""
+    """Everyone's new s; an absent agent keeps its own, and after too many misses it is not waited for any more."""
     run.claims.update({name: {**_said(a), "round": run.round} for name, a in reports.items() if a.claim})
-    before = dict(run.s)
+    before, lost = dict(run.s), run.lost
     run.s.update({name: report.s for name, report in reports.items() if report.s is not None})
-    run.moved = None if absent else max(abs(run.s[name] - before[name]) for name in run.agents)
+    moves = {name: abs(run.s[name] - before[name]) for name in reports}
+    # Who stood still before somebody moved far did so against another s.
+    run.moves = moves if max(moves.values(), default=0) > run.still else {**run.moves, **moves}
+    run.misses.update({name: run.misses.get(name, 0) + 1 for name in absent} | dict.fromkeys(reports, 0))
     run.contributed += 1
+    for name in set(run.lost) - set(lost):
+        log.warning(
+            "Agent %s missed %d contribute rounds in a row: phase 1 goes on without it, and it counts with its last s, "
+            "%g of %g points.", name, run.misses[name], run.points(run.s)[name], run.limits[name],
+        )  # fmt: skip
 
 
 def deliver(run: Run, reports: Reports) -> None:
