@@ -40,6 +40,10 @@ class Run:
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # signed run: each agent's last claim of its s
     witnessed: dict[str, int] = field(default_factory=dict)  # signed run: the size of the log each agent saw last
     cosigned: str = ""  # signed run: the last checkpoint with the agents' cosignatures
+    alone: dict[str, float] = field(default_factory=dict)  # what training alone is worth, of those who said it
+    far: dict[str, int] = field(default_factory=dict)  # agent -> rounds in which its update was far from the aggregate
+    most_far: list[int] = field(default_factory=lambda: [0, 0])  # in one round, and of how many answers
+    slope: float | None = None  # the least d v_i/d s_i that agents' moves of s speak of
     status: str = "running"
     short: tuple[str, ...] = ()
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the first step whose audit it did not pass

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import draws, terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
-from ..game import Evidence, Game, beta_dom, beta_ne, certify
+from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, answers, broadcast, claimed, digest, signed
 from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
@@ -30,7 +30,7 @@ from .lock import Lock
 from .log import Log, with_cosignatures
 from .metrics import metrics
 from .optimizer import Optimizer
-from .outcome import Outcome, advise, outcome
+from .outcome import Outcome, advise, outcome, tau
 from .spill import Spill
 from .validation import checked, well_formed
 
@@ -218,6 +218,7 @@ class Center:
             entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
         if run.phase in ("train", "value"):
             entries = [*rounds.reported(run, self._reports, absent), *entries]
+        rounds.heed(run, closed, self.mechanism, self._reports)
         self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
         begun = rounds.advance(run, self.mechanism)
@@ -280,7 +281,19 @@ class Center:
         if self.ledger is not None:
             entries = (record.entry for record in self.ledger.entries(self.settings.run))
             posted = [dict(entry.postings) for entry in entries if entry.postings]
+        asked = min(self.settings.sampled or run.n, run.n)
+        tolerated, scale = self.mechanism.tolerated(asked), self.settings.scale
         found: dict[str, Any] = {
+            "trained": run.trained > 0,
+            "slack": [run.slack(agent) / scale for agent in agents],
+            "lost": run.lost,
+            "failed": run.failed,
+            "alone": run.alone,
+            "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
+            "robustness": None
+            if tolerated is None
+            else Robustness(self.mechanism.rule, tolerated, asked, *run.most_far, tuple(sorted(run.far))),
+            "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,
             "postings": tuple(posted),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..game import Certificate
+from ..game import Certificate, Fact
 from ..mechanisms import Mechanism
 from ..messages import Update
 from ..payments import TREASURY, Oracles, Promises
@@ -86,6 +86,13 @@ def _restless(run: Run) -> str:
         f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
         "or tol, or set when_short: train."
     )
+
+
+def tau(run: Run, mechanism: Mechanism) -> Fact:
+    """The most that a further point is known to take from an agent's value."""
+    if run.slope is not None:
+        return Fact(max(0.0, -run.slope), "reported", "estimated from how agents moved s, with the costs of the settings")
+    return Fact(run.settings.tau, "assumed", "incentive.tau; nobody measured it")
 
 
 def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> Outcome:

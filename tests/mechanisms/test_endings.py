@@ -112,7 +112,7 @@ def test_the_quorum_counts_those_that_phase_one_goes_on_without() -> None:
 
 
 def test_who_is_lost_when_others_rest_short_is_said_apart_and_no_price_is_blamed_for_it() -> None:
-    strategies = {"agent-2": GONE, "agent-3": Keeps(20.0)}
+    strategies = {"agent-2": GONE, "agent-3": Keeps(5.0)}
     ended = played(random_data_value(1, 4), "2p-upbred", strategies=strategies, **TERMS).outcome
     assert ended.status == "rested" and ended.short == ("agent-2", "agent-3") and ended.lost == ("agent-2",)
     assert "agent agent-3 is below s_max" in ended.advice and "agent-2 with" in ended.advice
