@@ -120,6 +120,12 @@ class Settings:
         "previous",
         help="What the truthful payment subtracts: the others' last values, nothing, or their value without the agent.",
     )
+    unchecked: bool = setting(
+        checks.flag,
+        False,
+        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then paid "
+        "on its word. Without it nothing is paid there.",
+    )
     fine: Fraction | None = setting(
         checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."
     )

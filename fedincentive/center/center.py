@@ -91,7 +91,8 @@ class Center:
         entries = [] if run.signed else [rounds.agreed(run, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
-        for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
+        unpaid = [payment.summary(oracles) for payment in mechanism.payments if not payment.made(oracles)]
+        for warning in filter(None, [*(payment.caution(run) for payment in mechanism.payments), *unpaid]):
             log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism.name, self.path)
         with self._owning():

@@ -200,7 +200,7 @@ def _truthful(known: Evidence) -> Verdict:
 
 def _false_name_proof(known: Evidence) -> Verdict:
     name = "false-name-proof"
-    losses = [payment.splitting(known.agents, known.s) for payment in known.payments if len(known.agents) > 1]
+    losses = [payment.splitting(known.agents, known.s) for payment in known.made if len(known.agents) > 1]
     told = [loss for loss in losses if loss is not None]
     if not told or len(told) < len(losses):
         return Verdict(name, "not verifiable", "not every payment says what a second name costs", "unavailable")
@@ -218,7 +218,7 @@ def _false_name_proof(known: Evidence) -> Verdict:
 
 def _merger_proof(known: Evidence) -> Verdict:
     name = "merger-proof"
-    gains = [found for payment in known.payments if (found := payment.merging(known.agents, known.s)) is not None]
+    gains = [found for payment in known.made if (found := payment.merging(known.agents, known.s)) is not None]
     if not gains:
         return Verdict(name, "not verifiable", "no payment here says what a merger gains", "unavailable")
     gain, first, second = max(gains)
@@ -490,9 +490,14 @@ class Evidence:
         return weakest(self.basis, self.game_basis)
 
     @property
+    def made(self) -> tuple[Payment, ...]:
+        """The payments that are made with what the center could check."""
+        return tuple(payment for payment in self.payments if self.oracles is None or payment.made(self.oracles))
+
+    @property
     def steering(self) -> tuple[Payment, ...]:
         """The payments that agents follow and that a change in training still moves."""
-        return tuple(payment for payment in self.payments if payment.steers and payment.live)
+        return tuple(payment for payment in self.made if payment.steers and payment.live)
 
     @cached_property
     def regret(self) -> Regret:
@@ -501,7 +506,7 @@ class Evidence:
     @cached_property
     def regret_with_all(self) -> Regret | None:
         """With the payments that agents do not follow added; None where there are none."""
-        others = tuple(payment for payment in self.payments if not payment.steers)
+        others = tuple(payment for payment in self.made if not payment.steers)
         return self._regret((*self.steering, *others)) if others else None
 
     def _regret(self, paid: tuple[Payment, ...]) -> Regret:
@@ -520,7 +525,7 @@ class Evidence:
             return np.array(total, dtype=np.float64) / self.minor
         if self.game is None or self.w is None:
             return None
-        by_rule = [payment.expected(self.game, self.w, self.s) for payment in self.payments]
+        by_rule = [payment.expected(self.game, self.w, self.s) for payment in self.made]
         if any(amounts is None for amounts in by_rule):
             return None
         lump = np.array([(self.lump_sums or {}).get(name, 0.0) for name in self.agents])
