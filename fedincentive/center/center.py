@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import draws, terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
-from ..game import Evidence, Game, beta_dom, beta_ne, certify
+from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, answers, broadcast, claimed, digest, signed
 from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
@@ -30,7 +30,7 @@ from .lock import Lock
 from .log import Log, with_cosignatures
 from .metrics import metrics
 from .optimizer import Optimizer
-from .outcome import Outcome, advise, outcome
+from .outcome import Outcome, advise, outcome, tau
 from .spill import Spill
 from .validation import checked, well_formed
 
@@ -93,7 +93,8 @@ class Center:
         entries = [] if run.phase == "accept" else [rounds.agreed(run, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
-        for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
+        unpaid = [payment.summary(oracles) for payment in mechanism.payments if not payment.made(oracles)]
+        for warning in filter(None, [*(payment.caution(run) for payment in mechanism.payments), *unpaid]):
             log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism.name, self.path)
         with self._owning():
@@ -236,6 +237,7 @@ class Center:
             audits.hear(run, self._reports)
         if run.phase in ("train", "value"):
             entries = [*rounds.reported(run, self._reports, absent, self._broadcast.reveal), *entries]
+        rounds.heed(run, closed, self.mechanism, self._reports)
         self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
         begun = rounds.advance(run, self.mechanism)
@@ -320,7 +322,19 @@ class Center:
         if self.ledger is not None:
             entries = (record.entry for record in self.ledger.entries(self.settings.run))
             posted = [dict(entry.postings) for entry in entries if entry.postings]
+        asked = min(self.settings.sampled or run.n, run.n)
+        tolerated, scale = self.mechanism.tolerated(asked), self.settings.scale
         found: dict[str, Any] = {
+            "trained": run.trained > 0,
+            "slack": [run.slack(agent) / scale for agent in agents],
+            "lost": run.lost,
+            "failed": run.failed,
+            "alone": run.alone,
+            "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
+            "robustness": None
+            if tolerated is None
+            else Robustness(self.mechanism.rule, tolerated, asked, *run.most_far, tuple(sorted(run.far))),
+            "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,
             "postings": tuple(posted),
@@ -533,6 +547,8 @@ class Center:
         self._attempts = 0
         asks = self.settings.sampled if run.phase == "train" else None
         run.asked = run.drawn = draws.sample(self.settings.seed, run.step, run.agents, asks)
+        if run.phase == "contribute":
+            run.asked = run.present
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
         self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), told)
@@ -599,18 +615,24 @@ class Center:
             return True  # who is silent is asked again after the others
         answered, training = len(self._reports), self.run.phase == "train"
         quorum = {"accept": 1.0, "confirm": 0.0}.get(self.run.phase, self.settings.quorum)  # all agree, or no run
-        needed = math.ceil(quorum * len(self.run.asked))
+        needed = math.ceil(quorum * self._expected)
         return answered >= needed and (not training or answered >= self.mechanism.least(max(answered, 1)))
+
+    @property
+    def _expected(self) -> int:
+        """Of how many agents a quorum is needed: those that phase 1 goes on without count among them."""
+        return self.run.n if self.run.phase == "contribute" else len(self.run.asked)
 
     def _repeat(self, absent: tuple[str, ...]) -> RoundResult:
         """Ask again; the reports that came stay. After the permitted repeats the run fails, and can be resumed."""
         self._attempts += 1
-        run, asked = self.run, len(self.run.asked)
+        run = self.run
         if self._attempts > self.settings.repeats:
+            away = sorted({*absent, *(run.lost if run.phase == "contribute" else ())})
             raise QuorumError(
-                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {asked - len(absent)} of "
-                f"{asked} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
-                f"{self.settings.quorum:g}. Absent: {', '.join(absent)}. Bring them back and resume, or lower it."
+                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {len(self._reports)} of "
+                f"{self._expected} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
+                f"{self.settings.quorum:g}. Absent: {', '.join(away)}. Bring them back and resume, or lower it."
             )
         log.warning("round %d (%s) below quorum, asked again; absent: %s", run.round, run.phase, ", ".join(absent))
         return RoundResult(run.round, run.step, run.phase, run.points(run.s), {}, absent, self.head, {}, repeated=True)

@@ -76,7 +76,12 @@ class Mechanism:
 
     def promises(self, oracles: Oracles = Oracles()) -> Promises:  # noqa: B008
         """What a run promises, with what its center can check."""
-        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims())
+        robust = Promises(("robust",)) if self.tolerated(2) is not None else Promises()
+        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims() + robust)
+
+    def tolerated(self, n: int) -> int | None:
+        """How many of n updates in a round may be anything; None where the aggregation rule promises none."""
+        return self.aggregator.withstands(n, self.settings.alpha) if self.aggregator.robust else None
 
     @property
     def values(self) -> bool:
