@@ -1,7 +1,7 @@
 """Signed words: what an agent or the center puts its name to, and how anybody checks it.
 
     fedincentive/enrol/1      run, agent, s_max, s0, data, key
-    fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log
+    fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log, reveal
     fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce
 
 each followed by a newline and canonical JSON; what is not said is left out. Points and money are the integers that
@@ -81,7 +81,8 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     """What the center signs with every broadcast; `answered` is what reports answer to."""
     said = {"run": told.run, "round": told.round, "step": told.step, "phase": told.phase}
     said["s"] = {agent: float(points).hex() for agent, points in told.s.items()}
-    return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)}))
+    said |= {"settings": _sha256(told.settings), "log": _sha256(told.log), "reveal": told.reveal}
+    return words("broadcast", _said({**answered, **said}))
 
 
 def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:

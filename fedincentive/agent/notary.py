@@ -22,7 +22,7 @@ from ..errors import BroadcastRefused, FedIncentiveError, LogForked, ProvenanceE
 from ..files import replace as write_file
 from ..messages import PHASES, Broadcast, Enrol, Report
 from ..payments import quantise
-from ..provenance import receipts
+from ..provenance import beacon, receipts
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, name_in_files, words
 from ..provenance.notes import Note
 from ..provenance.witness import Witness
@@ -129,6 +129,7 @@ class Notary:
             self._witness(told, agreed["digest"])
         elif "witness" in self._state:
             raise BroadcastRefused(f"Round {told.round} of run {told.run!r} does not show the ledger any more.")
+        self._drawn(told, agreed)
         self._state.update(run=told.run, agreed=agreed, place=place)
         self._answers = answers
         self._remember()
@@ -161,7 +162,10 @@ class Notary:
                 )
             told_of = {key: value for key, value in told.settings.items() if key != "terms"}
             self._as_expected(told, told_of, given)
+            drawn = {key: given[key] for key in ("draws", "sampled") if "draws" in given}
             return {
+                **drawn,
+                "agents": sorted(given["agents"]) if drawn else [],
                 "digest": digest,
                 "scale": scale,
                 "minor": given["minor"],
@@ -172,6 +176,20 @@ class Notary:
             raise
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise BroadcastRefused(f"The terms shown for run {told.run!r} are malformed: {error!r}.") from error
+
+    def _drawn(self, told: Broadcast, agreed: Mapping[str, Any]) -> None:
+        """Who is asked follows from a link that the center could neither choose nor show before, and this agent is."""
+        if "draws" not in agreed or told.phase in ("accept", "contribute", "done"):
+            return
+        before, known = self._state.get("link", [-1, agreed["draws"]])
+        if not beacon.follows(known, told.reveal or "", told.step - before):
+            raise BroadcastRefused(
+                f"Round {told.round} of run {told.run!r} shows a link that does not follow from the one before: who is "
+                "asked was not drawn as agreed."
+            )
+        if told.phase == "train" and self.key.name not in beacon.asked(told.reveal, agreed["agents"], agreed["sampled"]):
+            raise BroadcastRefused(f"Round {told.round} of run {told.run!r} asks {self.key.name!r}, who was not drawn.")
+        self._state["link"] = [told.step, told.reveal]
 
     def _as_expected(self, told: Broadcast, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         """The terms are those that agents play by, and those of this site's own settings where it has some."""

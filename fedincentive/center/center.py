@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import draws, terms
+from .. import terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, answers, broadcast, claimed, digest, signed
@@ -20,6 +21,7 @@ from ..manifest import Heads, Manifest, certified
 from ..mechanisms import Mechanism
 from ..messages import SCALARS, Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
+from ..provenance import beacon
 from ..provenance.keys import KeyRing, PrivateKey
 from ..provenance.notes import Note
 from ..run import Answer, Run
@@ -322,6 +324,10 @@ class Center:
 
     # Inside
 
+    @cached_property
+    def _links(self) -> list[str]:
+        return rounds.links(self.run)
+
     def _configure(
         self,
         settings: Settings,
@@ -494,14 +500,17 @@ class Center:
         self._reports: dict[str, Answer] = {}
         self._spill.clear()
         self._attempts = 0
-        asks = self.settings.sampled if run.phase == "train" else None
-        run.asked = draws.sample(self.settings.seed, run.step, run.agents, asks)
-        if run.phase == "contribute":
-            run.asked = run.present
+        run.asked = run.present if run.phase == "contribute" else run.agents
+        link = None
+        if "draws" in run.terms and run.phase not in ("accept", "contribute", "done"):
+            run.links[CENTER] = link = self._links[run.step]
+            if run.phase == "train":
+                run.asked = beacon.asked(link, run.agents, run.terms["sampled"])
         self._invited = frozenset(run.asked)
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
-        self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), told)
+        s = run.points(run.s)
+        self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, s, told, reveal=link)
         if self.keys is not None and run.signed:
             self._sign_broadcast(self.keys.private[CENTER])
 

@@ -38,7 +38,7 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
         s_max[name] = quantise(float(e.s_max), settings.scale)
         s[name] = min(quantise(float(e.s0), settings.scale), s_max[name])
     digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
-    secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
+    secret = secrets.randbits(256) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
     run.alone = {name: float(e.alone) for name, e in sorted(by_name.items()) if e.alone is not None}

@@ -16,6 +16,7 @@ from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
 from ..messages import SCALARS, Update
 from ..payments import Event, Oracles
+from ..provenance import beacon
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
 from .metrics import far
@@ -121,7 +122,10 @@ def train(
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
-    event = Event("train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0])
+    event = Event(
+        "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0],
+        run.asked, run.links.get(CENTER),
+    )  # fmt: skip
     return new, next_optimizer, due(run, mechanism, event), d
 
 
@@ -199,10 +203,16 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
                 "owed": settings.most_owed,
                 **signed,
                 **({"start": moved} if moved else {}),
+                "draws": beacon.anchor(links(run)) if settings.sampled and settings.sampled < run.n else None,
                 "agents": agents,
             }
         )
     )
+
+
+def links(run: Run) -> list[str]:
+    """The center's hash chain, a link for each step and one for the end: the draws of a run, fixed before it begins."""
+    return beacon.chain(str(run.audit_seed).encode(), run.settings.rounds + 1)
 
 
 def agreed(run: Run, reports: Reports) -> Entry:
@@ -218,7 +228,8 @@ def reported(run: Run, reports: Reports, absent: Collection[str]) -> list[Entry]
         return []
     shared = {key: claims[0][key] for key in ("terms", "model", "seen") if key in claims[0]}
     said = {name: _said(answer) for name, answer in sorted(reports.items())}
-    inputs = {**shared, "absent": sorted(absent), "said": said}
+    drawn = {"reveal": run.links[CENTER]} if run.phase == "train" and CENTER in run.links else {}
+    inputs = {**shared, **drawn, "absent": sorted(absent), "said": said}
     return [Entry(run.settings.run, run.round, f"reports-{run.phase}", REPORTS, inputs, {})]
 
 

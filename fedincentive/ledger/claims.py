@@ -3,7 +3,7 @@
 A `reports-PHASE` entry (rule reports/1) keeps what the agents said in a round with their signatures, and comes before
 the payments that follow from it. `reports-contribute` keeps the last word of each agent on its s.
 
-    {"terms", "model", "seen", "absent": [...],
+    {"terms", "model", "seen", "reveal", "absent": [...],
      "said": {agent: {"s", "delivered", "update", "valuation", "nonce", "signature"}}}
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .. import draws
 from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
 from ..provenance.keys import PublicKey, from_base64, words
@@ -42,6 +41,7 @@ class Claims:
         self.round = -1  # of the last training round that was reported
         self.signatures = 0
         self.first: int | None = None  # the first training round
+        self.shown: tuple[int, str] | None = None  # the last step and link of the center's chain
 
     def accepted(self, body: Body) -> Iterator[Problem]:
         """Everybody signed the terms, or there is no run."""
@@ -86,9 +86,13 @@ class Claims:
         elif phase == "train":
             self.first = body["round"] if self.first is None else self.first
         asked = set(self.total)
-        if phase == "train" and self.terms.sampled is not None:
-            step, agents = body["round"] - (self.first or 0), sorted(self.total)
-            asked = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
+        if phase == "train":
+            step, link = body["round"] - (self.first or 0), given.get("reveal")
+            drawn = self.terms.asked(link, step, self.shown)
+            if drawn is None:
+                yield "claims", f"{link!r} is not the link of step {step} that the terms anchor: nobody knows who was asked."
+                return
+            asked, self.shown = set(drawn), (step, link) if link and self.terms.draws else None
         if sorted([*said, *absent]) != sorted(asked):
             odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
             yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."

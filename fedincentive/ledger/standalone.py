@@ -424,6 +424,8 @@ class Said:
         self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
         self.s.update(terms.get("start", {}))
         self.sampled = exactly(terms.get("sampled", len(self.keys)))
+        self.link, self.last = terms.get("draws"), -1  # the center's hash chain, and the step of the link
+        self.first: Any = None  # the first training round
         self.delivered: Amounts = {}
         self.total = dict.fromkeys(self.keys, 0)
         self.values: Amounts = {}
@@ -452,6 +454,9 @@ class Said:
                 complain("claims", "it has words of a round that was still to come")
         answered = [*spoke, *given.get("absent", [])]
         asked = min(self.sampled, len(self.keys)) if phase == "train" else len(self.keys)
+        if phase == "train":
+            self.first = body["round"] if self.first is None else self.first
+            self.draw(answered, given.get("reveal"), body["round"] - self.first, complain)
         if len(answered) != asked or len(set(answered) & set(self.keys)) != asked:
             complain("claims", f"it accounts for {len(answered)} agents, asked were {asked}, each once")
         told = {
@@ -467,6 +472,22 @@ class Said:
             self.delivered.update(told["delivered"])
             self.total = {agent: points + self.delivered.get(agent, 0) for agent, points in self.total.items()}
             self.values_before, self.trained = dict(self.values), body["round"]
+
+    def draw(self, answered: Sequence[str], link: Any, step: int, complain: Complain) -> None:
+        """Who is asked in a sampled round follows from the link, and the link from the one before it, or the anchor."""
+        if self.link is None:
+            return
+        earlier = str(link)
+        for _ in range(step - self.last if re.fullmatch("[0-9a-f]{64}", earlier) else 0):
+            earlier = sha256(bytes.fromhex(earlier)).hexdigest()
+        if earlier != self.link:
+            complain("claims", f"{link!r} is not the link of step {step} that the terms anchor")
+            return
+        self.link, self.last = link, step
+        rank = {agent: (sha256(f"{link}\n{agent}".encode()).digest()[:8], agent) for agent in self.keys}
+        drawn = set(sorted(self.keys, key=lambda agent: rank[agent])[: self.sampled])
+        for agent in sorted(drawn ^ set(answered)):
+            complain("claims", f"{agent!r} was asked and is not accounted for, or was not asked and is")
 
     def commit(self, s: Amounts, complain: Complain) -> None:
         self.compare("s", s, self.s, complain)

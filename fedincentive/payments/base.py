@@ -75,6 +75,8 @@ class Event:
     absent: tuple[str, ...] = ()
     oracles: Oracles = field(default_factory=Oracles)
     without: Callable[[str], Update] = _nobody  # the model that the others alone would have made
+    asked: tuple[str, ...] = ()  # in a training round: all, or a sample ...
+    link: str | None = None  # ... that follows from this link of the center's hash chain
 
 
 @dataclass(frozen=True)

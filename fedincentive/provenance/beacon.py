@@ -8,6 +8,7 @@ is drawn from the links of everybody is therefore fixed before the first round a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
@@ -61,11 +62,20 @@ def ranked(value: str, labels: Iterable[str]) -> list[str]:
     return sorted(labels, key=lambda label: (_number(value, label), label))
 
 
+def asked(link: str, agents: Iterable[str], size: int) -> tuple[str, ...]:
+    """Whom the center asks in a step, by the link that it shows with its question; in name order.
+
+    >>> asked("00" * 32, "abcdefgh", 3)
+    ('a', 'c', 'e')
+    """
+    return tuple(sorted(ranked(link, agents)[:size]))
+
+
 def _number(value: str, label: str) -> int:
     return int.from_bytes(sha256(f"{value}\n{label}".encode()).digest()[:8], "big")
 
 
 def _before(link: str) -> str:
-    if len(link) != 64:
+    if not re.fullmatch("[0-9a-f]{64}", link):  # one writing only: draws depend on the text
         raise ValueError("a link has 64 hexadecimal digits")
     return sha256(bytes.fromhex(link)).hexdigest()
