@@ -153,7 +153,9 @@ class Settings:
         checks.integer(0), 10, help="How many records of an audited delivery are held against their sources."
     )
     steering: Fraction = setting(
-        checks.exact(low=0), Fraction(0), help="The most an agent can gain in one round by steering the model, in money."
+        checks.exact(low=0),
+        Fraction(0),
+        help="The most an agent can gain in one round by steering the model, in money.",
     )
     colluding: int = setting(checks.integer(1), 2, help="How many agents may act together; deposits cover that.")
     lump_sums: Mapping[str, Fraction] | None = setting(

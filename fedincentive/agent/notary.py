@@ -182,14 +182,17 @@ class Notary:
         if "draws" not in agreed or told.phase in ("accept", "contribute", "done"):
             return
         before, known = self._state.get("link", [-1, agreed["draws"]])
-        if not beacon.follows(known, told.reveal or "", told.step - before):
+        link = told.reveal or ""
+        if not beacon.follows(known, link, told.step - before):
             raise BroadcastRefused(
                 f"Round {told.round} of run {told.run!r} shows a link that does not follow from the one before: who is "
                 "asked was not drawn as agreed."
             )
-        if told.phase == "train" and self.key.name not in beacon.asked(told.reveal, agreed["agents"], agreed["sampled"]):
+        if told.phase == "train" and self.key.name not in beacon.asked(
+            link, agreed["agents"], agreed["sampled"]
+        ):
             raise BroadcastRefused(f"Round {told.round} of run {told.run!r} asks {self.key.name!r}, who was not drawn.")
-        self._state["link"] = [told.step, told.reveal]
+        self._state["link"] = [told.step, link]
 
     def _as_expected(self, told: Broadcast, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         """The terms are those that agents play by, and those of this site's own settings where it has some."""

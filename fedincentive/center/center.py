@@ -295,7 +295,7 @@ class Center:
             "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
             "robustness": None
             if tolerated is None
-            else Robustness(self.mechanism.rule, tolerated, asked, *run.most_far, tuple(sorted(run.far))),
+            else Robustness(self.mechanism.rule, tolerated, asked, *map(int, run.most_far), who=tuple(sorted(run.far))),
             "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,

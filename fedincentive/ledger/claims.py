@@ -90,7 +90,10 @@ class Claims:
             step, link = body["round"] - (self.first or 0), given.get("reveal")
             drawn = self.terms.asked(link, step, self.shown)
             if drawn is None:
-                yield "claims", f"{link!r} is not the link of step {step} that the terms anchor: nobody knows who was asked."
+                yield (
+                    "claims",
+                    f"{link!r} is not the link of step {step} that the terms anchor: nobody knows who was asked.",
+                )
                 return
             asked, self.shown = set(drawn), (step, link) if link and self.terms.draws else None
         if sorted([*said, *absent]) != sorted(asked):

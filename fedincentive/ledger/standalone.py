@@ -178,7 +178,8 @@ class Runs:
 
     def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
         value, h, minor = given["valuations"], given["h"], self.minor
-        before, known = given.get("previous", given.get("baseline", {})), self.valued.get(body["run"])
+        before: Amounts = given["previous"] if "previous" in given else given.get("baseline", {})
+        known = self.valued.get(body["run"])
         if body["rule"] == TRUTHFUL[0] and h == "previous" and ("baseline" in given) != (known is None):
             complain("previous", "the first entry of a run, and no other, is measured from a baseline")
         elif h == "previous" and known is not None and before != known:

@@ -190,7 +190,9 @@ def test_both_find_what_a_center_forged(tmp_path: Path, run: tuple[Path, KeyRing
 def test_both_find_valuations_that_nobody_said(tmp_path: Path, name: str) -> None:
     signed_run(tmp_path, **TRUTHFUL)
     entries = fields_of(tmp_path)
-    each("truthful", lambda inputs: inputs.get(name, {}).update({"agent-1": inputs["valuations"]["agent-1"] + 1}))(entries)
+    each("truthful", lambda inputs: inputs.get(name, {}).update({"agent-1": inputs["valuations"]["agent-1"] + 1}))(
+        entries
+    )
     with forged(tmp_path / "forged.db", entries) as book:
         ours, theirs = names(book)
     assert "claims" in {name for name, _ in ours}
