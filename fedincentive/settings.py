@@ -123,8 +123,8 @@ class Settings:
     unchecked: bool = setting(
         checks.flag,
         False,
-        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then paid "
-        "on its word. Without it nothing is paid there.",
+        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then "
+        "paid on its word. Without it nothing is paid there.",
     )
     fine: Fraction | None = setting(
         checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."

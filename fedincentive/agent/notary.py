@@ -188,9 +188,8 @@ class Notary:
                 f"Round {told.round} of run {told.run!r} shows a link that does not follow from the one before: who is "
                 "asked was not drawn as agreed."
             )
-        if told.phase == "train" and self.key.name not in beacon.asked(
-            link, agreed["agents"], agreed["sampled"]
-        ):
+        drawn = beacon.asked(link, agreed["agents"], agreed["sampled"])
+        if told.phase == "train" and self.key.name not in drawn:
             raise BroadcastRefused(f"Round {told.round} of run {told.run!r} asks {self.key.name!r}, who was not drawn.")
         self._state["link"] = [told.step, link]
 

@@ -285,7 +285,7 @@ class Center:
             entries = (record.entry for record in self.ledger.entries(self.settings.run))
             posted = [dict(entry.postings) for entry in entries if entry.postings]
         asked = min(self.settings.sampled or run.n, run.n)
-        tolerated, scale = self.mechanism.tolerated(asked), self.settings.scale
+        tolerated, (far, answered), scale = self.mechanism.tolerated(asked), run.most_far, self.settings.scale
         found: dict[str, Any] = {
             "trained": run.trained > 0,
             "slack": [run.slack(agent) / scale for agent in agents],
@@ -295,7 +295,7 @@ class Center:
             "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
             "robustness": None
             if tolerated is None
-            else Robustness(self.mechanism.rule, tolerated, asked, *map(int, run.most_far), who=tuple(sorted(run.far))),
+            else Robustness(self.mechanism.rule, tolerated, asked, far, answered, tuple(sorted(run.far))),
             "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,

@@ -19,8 +19,8 @@ gain over that start.
 
 | rule | inputs | postings |
 |---|---|---|
-| truthful/2 | valuations, baseline (first entry) or previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
-| truthful/1 | as truthful/2, with the reported valuations of the first model as the first previous | the same |
+| truthful/2 | valuations, baseline or previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
+| truthful/1 | the same, where the first previous is the valuations reported of the first model | p*_i, treasury |
 """
 
 from __future__ import annotations
