@@ -55,7 +55,7 @@ def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
 
 
 def heed(run: Run, before: Run, mechanism: Mechanism, reports: Reports) -> None:
-    """What moves of s tell of d v_i/d s_i where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)."""
+    """What moves of s tell of d v_i/d s_i where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)"""
     settings = run.settings
     moved = [name for name, report in reports.items() if report.s is not None and 0 < report.s < run.s_max[name]]
     if not moved or (settings.slope or mechanism.slope) not in MEASURED:
