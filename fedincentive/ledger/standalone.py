@@ -412,6 +412,21 @@ def points_within(given: Amounts, most: Amounts, times: int, complain: Complain)
             complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
 
 
+def link_before(link: Any, steps: int) -> str | None:
+    """The link that comes so many steps earlier in a hash chain, where its anchor is; None if it is no link."""
+    if not isinstance(link, str) or not re.fullmatch("[0-9a-f]{64}", link):
+        return None
+    for _ in range(steps):
+        link = sha256(bytes.fromhex(link)).hexdigest()
+    return link
+
+
+def drawn(link: str, agents: Iterable[str], size: int) -> set[str]:
+    """Who is asked in a round: the first `size` agents in the order that its link gives."""
+    ranked = sorted(agents, key=lambda agent: (sha256(f"{link}\n{agent}".encode()).digest()[:8], agent))
+    return set(ranked[:size])
+
+
 # What the agents of a signed run said
 
 
@@ -478,16 +493,11 @@ class Said:
         """Who is asked in a sampled round follows from the link, and the link from the one before it, or the anchor."""
         if self.link is None:
             return
-        earlier = str(link)
-        for _ in range(step - self.last if re.fullmatch("[0-9a-f]{64}", earlier) else 0):
-            earlier = sha256(bytes.fromhex(earlier)).hexdigest()
-        if earlier != self.link:
+        if link_before(link, step - self.last) != self.link:
             complain("claims", f"{link!r} is not the link of step {step} that the terms anchor")
             return
         self.link, self.last = link, step
-        rank = {agent: (sha256(f"{link}\n{agent}".encode()).digest()[:8], agent) for agent in self.keys}
-        drawn = set(sorted(self.keys, key=lambda agent: rank[agent])[: self.sampled])
-        for agent in sorted(drawn ^ set(answered)):
+        for agent in sorted(drawn(link, self.keys, self.sampled) ^ set(answered)):
             complain("claims", f"{agent!r} was asked and is not accounted for, or was not asked and is")
 
     def commit(self, s: Amounts, complain: Complain) -> None:
