@@ -249,7 +249,8 @@ class Runs:
 
     def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
         value, h, minor = given["valuations"], given["h"], self.minor
-        before, known = given.get("previous", given.get("baseline", {})), self.valued.get(body["run"])
+        before: Amounts = given["previous"] if "previous" in given else given.get("baseline", {})
+        known = self.valued.get(body["run"])
         if body["rule"] == TRUTHFUL[0] and h == "previous" and ("baseline" in given) != (known is None):
             complain("previous", "the first entry of a run, and no other, is measured from a baseline")
         elif h == "previous" and known is not None and before != known:
@@ -577,6 +578,21 @@ def points_within(given: Amounts, most: Amounts, times: int, complain: Complain)
             complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
 
 
+def link_before(link: Any, steps: int) -> str | None:
+    """The link that comes so many steps earlier in a hash chain, where its anchor is; None if it is no link."""
+    if not isinstance(link, str) or not re.fullmatch("[0-9a-f]{64}", link):
+        return None
+    for _ in range(steps):
+        link = sha256(bytes.fromhex(link)).hexdigest()
+    return link
+
+
+def drawn(link: str, agents: Iterable[str], size: int) -> set[str]:
+    """Who is asked in a round: the first `size` agents in the order that its link gives."""
+    ranked = sorted(agents, key=lambda agent: (sha256(f"{link}\n{agent}".encode()).digest()[:8], agent))
+    return set(ranked[:size])
+
+
 # What the agents of a signed run said
 
 
@@ -590,6 +606,8 @@ class Said:
         self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
         self.s.update(terms.get("start", {}))
         self.sampled = exactly(terms.get("sampled", len(self.keys)))
+        self.link, self.last = terms.get("draws"), -1  # the center's hash chain, and the step of the link
+        self.first: Any = None  # the first training round
         self.delivered: Amounts = {}
         self.total = dict.fromkeys(self.keys, 0)
         self.values: Amounts = {}
@@ -621,6 +639,9 @@ class Said:
                 complain("claims", "it has words of a round that was still to come")
         answered = [*spoke, *given.get("absent", [])]
         asked = min(self.sampled, len(self.keys)) if phase == "train" else len(self.keys)
+        if phase == "train":
+            self.first = body["round"] if self.first is None else self.first
+            self.draw(answered, given.get("reveal"), body["round"] - self.first, complain)
         if len(answered) != asked or len(set(answered) & set(self.keys)) != asked:
             complain("claims", f"it accounts for {len(answered)} agents, asked were {asked}, each once")
         told = {
@@ -640,6 +661,17 @@ class Said:
                 self.scores[agent] = self.scores.get(agent, 0) + compared
             self.total = {agent: points + self.delivered.get(agent, 0) for agent, points in self.total.items()}
             self.values_before, self.trained = dict(self.values), body["round"]
+
+    def draw(self, answered: Sequence[str], link: Any, step: int, complain: Complain) -> None:
+        """Who is asked in a sampled round follows from the link, and the link from the one before it, or the anchor."""
+        if self.link is None:
+            return
+        if link_before(link, step - self.last) != self.link:
+            complain("claims", f"{link!r} is not the link of step {step} that the terms anchor")
+            return
+        self.link, self.last = link, step
+        for agent in sorted(drawn(link, self.keys, self.sampled) ^ set(answered)):
+            complain("claims", f"{agent!r} was asked and is not accounted for, or was not asked and is")
 
     def commit(self, s: Amounts, complain: Complain) -> None:
         self.compare("s", s, self.s, complain)

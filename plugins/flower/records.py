@@ -63,6 +63,7 @@ def broadcast_record(broadcast: Broadcast) -> ConfigRecord:
     """All of a Broadcast but the model."""
     signed = {} if broadcast.signature is None else {"signature": broadcast.signature}
     shown = {} if broadcast.log is None else {"log": json.dumps(dict(broadcast.log))}
+    shown |= {} if broadcast.reveal is None else {"reveal": broadcast.reveal}
     return ConfigRecord(
         {
             **signed,
@@ -89,6 +90,7 @@ def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
         network_json.read(record["settings"].encode()),
         network_json.read(record["log"].encode()) if "log" in record else None,
         record.get("signature"),
+        record.get("reveal"),
     )
 
 
