@@ -45,7 +45,7 @@ def deliver(run: Run, reports: Reports) -> None:
     """What was delivered: 0 by the absent, who are charged so, and as before by those who were not asked."""
     for name in run.asked:
         report = reports.get(name)
-        run.delivered[name] = 0 if report is None else report.delivered
+        run.delivered[name] = 0 if report is None or name in run.failed else report.delivered
         if report is not None and report.s is not None:
             run.s[name] = report.s
         if report is not None and report.valuation is not None:
@@ -87,7 +87,7 @@ def train(
         own = mechanism.aggregator.works_on_files and not mechanism.values
         return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
 
-    answered = [name for name in run.agents if name in reports]
+    answered = [name for name in run.agents if name in reports and name not in run.failed]
     new, next_optimizer, d = step(answered)
     if hooks is not None:
         revised = hooks.after(new)
