@@ -87,13 +87,13 @@ def test_an_agent_that_loses_at_every_price_blocks_and_is_named():
 
 def test_a_budget_that_excludes_the_equilibrium_names_both_sides():
     found = quote(hospitals(budget=0.3), "0.1")
-    assert found.rational.high == pytest.approx(0.3 / 30.0)
+    assert found.rational.high == pytest.approx(0.3 / 50.0)  # the others give 50 on average, and it could give nothing
     assert found.full.empty
     reasons = {(bound.agent, bound.why) for bound in found.full.blocking}
     assert ("small", "its budget") in reasons
     assert any(why == "s_max as its best reply" for _, why in reasons)
     assert [row.over_budget for row in found.agents] == [False, False, True]
-    assert "small: its budget needs beta <= 0.01" in str(found)
+    assert "small: its budget needs beta <= 0.006" in str(found)
 
 
 def test_only_the_agent_that_no_price_can_please_is_blamed():
@@ -132,7 +132,8 @@ def test_the_accepted_range_is_what_trying_every_price_says(seed, n):
 
     def accepted(beta):
         paid = game.payments(game.s_max, beta)
-        return bool(np.all(base + paid >= game.outside_option - 1e-9) and np.all(-paid <= game.budget + 1e-9))
+        worst = beta * (game.s_max.sum() - game.s_max) / (n - 1)
+        return bool(np.all(base + paid >= game.outside_option - 1e-9) and np.all(worst <= game.budget + 1e-9))
 
     for beta in np.geomspace(1e-4, 1.0, 60):
         near = min(abs(beta - found.rational.low), abs(beta - found.rational.high)) < 1e-6
