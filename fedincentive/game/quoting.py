@@ -123,7 +123,7 @@ def quote(
         demands = _demands(game, priced[0], [p for p in payments if p not in priced], outside)
         accepted, full = combine(demands), combine([*demands, *_stable(game, gains)])
         price = _propose(full, ne, dom) if beta is None else _exact(beta)
-        payments = [payment.repriced(price) if payment in priced else payment for payment in payments]
+        payments = [p.repriced(price) if p in priced or isinstance(p, Deposit) else p for p in payments]
         full = full if priced[0].live else None  # a sunk payment keeps nobody at s_max
     steering = [payment for payment in payments if payment.steers]
     stable = not phase_one or _keeps(game, [payment for payment in steering if payment.live])
