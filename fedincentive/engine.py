@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from . import ledger as books
 from . import mechanisms
 from .adversary import Misreport
 from .agent import Agent, ClosedFormSite, GameOracle, Notary, Strategy, read_keys
+from .audit import Auditor
 from .center import Center, Outcome
 from .checks import nearest
 from .errors import ReportRefused, SettingError
@@ -22,6 +23,7 @@ from .ledger import Ledger
 from .manifest import RECEIPTS, RUNS
 from .messages import Broadcast, Report, RoundResult, Update
 from .payments import Oracles
+from .provenance.keys import KeyRing
 from .settings import Settings
 
 log = logging.getLogger("fedincentive")
@@ -82,8 +84,9 @@ def table(
     state: Path | None = None,
     oracles: Oracles | None = None,
     site: type[ClosedFormSite] = ClosedFormSite,
-) -> tuple[Center, list[Agent]]:
-    """The center and the agents of a closed-form game; the center can check what agents say unless told otherwise."""
+) -> tuple[Center, list[Agent | Auditor]]:
+    """The center and the agents of a closed-form game, and its auditors where the settings name some; the center can
+    check what agents say unless told otherwise."""
     strategies, lies = strategies or {}, lies or {}
     for name in (*strategies, *lies):
         if name not in game.agents:
@@ -97,7 +100,7 @@ def table(
             strategies.get(own.name, "gradient"),
             s0=float(game.s0[i]),
             lies=lies.get(own.name),
-            notary=None if keys is None else Notary.of(keys, own.name, receipts, durable=False),
+            notary=None if keys is None else Notary.of(keys, own.name, receipts, durable=False, chain=settings.chain),
             budget=None if game.budget is None or not np.isfinite(game.budget[i]) else float(game.budget[i]),
             alone=own.alone() if settings.opt_in else None,
         )
@@ -115,15 +118,37 @@ def table(
         keys=keys,
         oracles=Oracles(oracle, oracle) if oracles is None else oracles,
     )
-    return center, agents
+    return center, [*agents, *auditors(game, settings, keys, agents)]
 
 
-def run(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundResult], None] | None = None) -> Outcome:
-    """Play a center's run with these agents to its end; `progress` is told how each round ended."""
+def auditors(game: Game, settings: Settings, keys: KeyRing | None, agents: Iterable[Agent]) -> list[Auditor]:
+    """The auditors of an audited run of a closed-form game, each with a way into every site; none in other runs."""
+    if keys is None or settings.auditors is None:
+        return []
+    sites = {agent.name: GameSite(game, agent) for agent in agents}
+    return [Auditor.of(keys, name, sites.__getitem__) for name in settings.auditors]
+
+
+class GameSite(ClosedFormSite):
+    """What an auditor finds at the site of an agent: its part of the game, and what it really trained on."""
+
+    def __init__(self, game: Game, agent: Agent) -> None:
+        super().__init__(game, game.agents.index(agent.name))
+        self.trained = agent.trained
+
+
+def run(
+    center: Center, agents: Sequence[Agent | Auditor], *, progress: Callable[[RoundResult], None] | None = None
+) -> Outcome:
+    """Play a center's run with these agents, and auditors where it has some, to its end; `progress` is told how each
+    round ended."""
     by_name = {agent.name: agent for agent in agents}
     unknown = [name for name in center.run.agents if name not in by_name]
     if unknown:
         raise SettingError(f"Agent {unknown[0]!r} is enrolled but is not among the agents that play.")
+    unknown = [name for name in center.settings.auditors or () if name not in by_name]
+    if unknown:
+        raise SettingError(f"Auditor {unknown[0]!r} is named in incentive.auditors but is not among those that play.")
     for name, memory in center.remembered.items():
         if name in by_name:
             by_name[name].restore(memory)
@@ -141,7 +166,7 @@ def run(center: Center, agents: Sequence[Agent], *, progress: Callable[[RoundRes
     return outcome
 
 
-def answers(broadcast: Broadcast, agents: Sequence[Agent]) -> Iterator[Report]:
+def answers(broadcast: Broadcast, agents: Sequence[Agent | Auditor]) -> Iterator[Report]:
     """Report after report; agents whose attack is made from the honest updates are asked last and shown them."""
     knowing = [agent for agent in agents if agent.omniscient and broadcast.phase == "train"]
     honest: list[Update] = []

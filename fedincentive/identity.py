@@ -1,8 +1,9 @@
 """Signed words: what an agent or the center puts its name to, and how anybody checks it.
 
-    fedincentive/enrol/1      run, agent, s_max, s0, data, key
-    fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log
-    fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce
+    fedincentive/enrol/1      run, agent, s_max, s0, data, key, anchor, budget, alone
+    fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log, reveal, audits
+    fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce,
+                              reveal, declined, verdicts
 
 each followed by a newline and canonical JSON; what is not said is left out. Points and money are the integers that
 count, so that a ledger's entry can be held against the signature. A signature says who said it, not that it is true.
@@ -24,8 +25,7 @@ from .errors import PaymentError, ProvenanceError, SettingError
 from .messages import Broadcast, Enrol, Report, Update
 from .payments import quantise
 from .provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, words
-
-CENTER = "center"  # the name of the center's key
+from .terms import CENTER as CENTER
 
 
 def digest(update: Update | None) -> str:
@@ -67,7 +67,8 @@ def is_signed(key: PublicKey, said: bytes, signature: str | None) -> bool:
 def enrolment(run: str, enrol: Enrol) -> bytes:
     """What an agent signs when it joins, or comes back."""
     said = {"run": run, "agent": enrol.agent, "s_max": float(enrol.s_max).hex(), "s0": float(enrol.s0).hex()}
-    return words("enrol", _said({**said, "data": enrol.commitment, "key": enrol.key}))
+    own = {name: None if (v := getattr(enrol, name)) is None else float(v).hex() for name in ("budget", "alone")}
+    return words("enrol", _said({**said, **own, "data": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor}))
 
 
 def answers(told: Broadcast, terms: str) -> dict[str, Any]:
@@ -81,6 +82,7 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     """What the center signs with every broadcast; `answered` is what reports answer to."""
     said = {"run": told.run, "round": told.round, "step": told.step, "phase": told.phase}
     said["s"] = {agent: float(points).hex() for agent, points in told.s.items()}
+    said |= {"reveal": told.reveal, "audits": _sha256(list(told.audits) or None)}
     return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)}))
 
 

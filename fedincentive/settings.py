@@ -67,6 +67,18 @@ class Settings:
         "stop",
         help="When phase 1 ends below s_max or at its limit: stop with advice, or train on what was committed.",
     )
+    misses: int = setting(
+        checks.integer(1),
+        3,
+        help="An agent that misses this many contribute rounds in a row is asked in no further one: phase 1 ends "
+        "without it, and it counts with the s it said last.",
+    )
+    slack: float = setting(
+        checks.real(0.0),
+        1.0,
+        help="Where phase 1 comes to rest, an agent that keeps back fewer points than this, and less than a tenth of "
+        "what it has, counts as giving all.",
+    )
     # Payments
     beta: Fraction = setting(
         checks.exact(above=0), Fraction(2), help='Price of one point, exact: a quoted decimal such as "2" or "0.05".'
@@ -108,6 +120,12 @@ class Settings:
         "previous",
         help="What the truthful payment subtracts: the others' last values, nothing, or their value without the agent.",
     )
+    unchecked: bool = setting(
+        checks.flag,
+        False,
+        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then paid "
+        "on its word. Without it nothing is paid there.",
+    )
     fine: Fraction | None = setting(
         checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."
     )
@@ -130,6 +148,12 @@ class Settings:
         None,
         help="Who audits what agents deliver: at least 3 names with keys that are no agents'. With them every agent "
         "makes a deposit. Needs incentive.keys.",
+    )
+    threads: int = setting(
+        checks.integer(1),
+        1,
+        help="Threads of local training in an audited run, part of its terms: with others an update is not the same, "
+        "bit for bit.",
     )
     openings: int = setting(
         checks.integer(0), 10, help="How many records of an audited delivery are held against their sources."
@@ -254,6 +278,16 @@ class Settings:
     @classmethod
     def read(cls, values: Mapping[str, Any], section: str = "incentive") -> Settings:
         return checks.read(cls, values, section)
+
+    @property
+    def audited(self) -> bool:
+        """Whether auditors check what agents deliver."""
+        return self.auditors is not None
+
+    @property
+    def chain(self) -> tuple[str, int] | None:
+        """What an audited run's hash chains are for: its name and its steps."""
+        return (self.run, self.rounds) if self.audited else None
 
     def cost_of(self, agent: str) -> float:
         """Agent's cost per point."""

@@ -2,7 +2,8 @@
 
     {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
      "oracles": [...], "owed": ..., "center": key, "start": {name: points},
-     "agents": {name: {"s_max", "s0", "data", "key", "deposit", "enrolled"}}}
+     "auditors": {name: key}, "anchor": the center's,
+     "agents": {name: {"s_max", "s0", "data", "key", "anchor", "deposit", "enrolled"}}}
 
 `start` is the s that the mechanism itself gives an agent, where that is not its s0; `enrolled` the s_max that an agent
 enrolled with, where its budget covers the deposit for fewer points. All is text and whole numbers. With
@@ -20,6 +21,7 @@ from typing import Any
 from .entry import LIMIT, canonical
 
 KIND, RULE = "terms", "terms/1"
+CENTER = "center"  # the name of the center's key
 Texts = dict[str, Any]
 
 
@@ -63,6 +65,9 @@ class Terms:
     sampled: int | None = None  # how many are asked in a training round; None: all
     seed: int = 0  # who that is
     deposits: Mapping[str, int] = field(default_factory=dict)  # of an audited run, in minor units
+    auditors: Mapping[str, str] = field(default_factory=dict)  # their public keys, in an audited run
+    anchors: Mapping[str, str] = field(default_factory=dict)  # of the center's and the agents' hash chains
+    chance: float = 0.0  # that an agent is audited in a step
 
     @property
     def bound(self) -> bool:
@@ -87,7 +92,16 @@ class Terms:
             sampled=terms.get("sampled"),
             seed=int(terms["settings"].get("seed", 0)),
             deposits={name: given["deposit"] for name, given in agents.items() if "deposit" in given},
+            **cls._audits(terms),
         )
+
+    @staticmethod
+    def _audits(terms: Mapping[str, Any]) -> dict[str, Any]:
+        if "auditors" not in terms:
+            return {}
+        anchors = {name: given["anchor"] for name, given in terms["agents"].items()}
+        chance = float(terms["settings"]["audit"])
+        return {"auditors": terms["auditors"], "anchors": {**anchors, CENTER: terms["anchor"]}, "chance": chance}
 
     @classmethod
     def of_commitment(cls, inputs: Mapping[str, Any]) -> Terms:

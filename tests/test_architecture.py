@@ -22,7 +22,7 @@ LAYERS = [
     {"cli", "experiments", "plugins"},
     {"plots", "reports"},
     {"engine", "hosting"},
-    {"center", "agent"},
+    {"center", "agent", "audit"},
     {"manifest", "identity"},
     {"mechanisms", "aggregation", "ledger", "adversary"},
     {"game"},

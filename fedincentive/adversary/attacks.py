@@ -8,6 +8,8 @@
 | scaled | size d_i | Bagdasaryan et al. 2020 |
 | alie | mean - size std of the honest updates: a little, and in every coordinate | Baruch et al. 2019 |
 | ipm | -size times the mean of the honest updates | Xie et al. 2020 |
+| copy | the first honest update, another agent's | |
+| replay | size times the last step of the model, which everybody knows | |
 | nan, inf | d_i with one coordinate not a number, or infinite | |
 
 Flipped labels are an attack on the data: `flip_labels`.
@@ -43,8 +45,11 @@ class Attack:
     def omniscient(self) -> bool:
         return self.name in OMNISCIENT
 
-    def __call__(self, update: Update, honest: Sequence[Update] = (), *, step: int = 0) -> Arrays:
-        """What is sent instead of `update`; integer entries (counters) are left alone."""
+    def __call__(
+        self, update: Update, honest: Sequence[Update] = (), *, step: int = 0, last: Update | None = None
+    ) -> Arrays:
+        """What is sent instead of `update`; integer entries (counters) are left alone. `last` is the last global step,
+        None in the first round."""
         if self.omniscient and not honest:
             raise SettingError(
                 f"Attack {self.name!r} is made from the honest updates, but this host shows it none: play it with "
@@ -58,6 +63,8 @@ class Attack:
                 sent[name] = array
                 continue
             others = np.stack([other[name] for other in honest]) if self.omniscient else array[None]
+            if self.name == "replay":
+                others = (array if last is None else last[name])[None]
             sent[name] = np.asarray(make(array, others, self.size, rng)).astype(array.dtype)
         return sent
 
@@ -84,10 +91,12 @@ ATTACKS: dict[str, tuple[Callable[..., np.ndarray], float]] = {
     "scaled": (lambda d, honest, size, rng: size * d, 100.0),
     "alie": (lambda d, honest, size, rng: honest.mean(axis=0) - size * honest.std(axis=0), 1.5),
     "ipm": (lambda d, honest, size, rng: -size * honest.mean(axis=0), 1.0),
+    "copy": (lambda d, honest, size, rng: honest[0], 1.0),
+    "replay": (lambda d, honest, size, rng: size * honest[0], 1.0),
     "nan": (_spoilt(np.nan), 1.0),
     "inf": (_spoilt(np.inf), 1.0),
 }
-OMNISCIENT = ("alie", "ipm")
+OMNISCIENT = ("alie", "ipm", "copy")
 
 
 def attack(name: str, size: float | None = None, seed: int = 0) -> Attack:

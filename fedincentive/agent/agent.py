@@ -10,6 +10,8 @@ from typing import Any
 from ..adversary import Misreport, misreport
 from ..errors import PaymentError
 from ..messages import Broadcast, Enrol, Report, Update
+from ..payments import quantise
+from ..provenance import beacon
 from .notary import Notary
 from .offer import offer
 from .sites import Site
@@ -44,14 +46,16 @@ class Agent:
         budget: float | None = None,
         alone: float | None = None,
     ) -> None:
-        self.name, self.site = name, site
+        self.name = name
         self.strategy = _strategy(strategy)
         self.lies = misreport(lies) if isinstance(lies, str) else lies or HONEST
+        self.site: Site = site if self.lies.site is None else self.lies.site(site)
         self.s0, self.notary, self.commitment = float(s0), notary, commitment
         self.budget, self.alone = budget, alone
         self._memory: dict[str, Any] = {}  # plain JSON values
         self._before: dict[str, Any] = {}
         self._asked: list[Any] = []
+        self._last: Update | None = None  # the model of the training round before, for a lie that replays its step
 
     def enrol(self) -> Enrol:
         money = {"budget": self.budget, "alone": self.alone}
@@ -66,6 +70,10 @@ class Agent:
     def actual(self) -> float:
         """What the agent really contributes from now on, whatever it says: what an auditor at its site would find."""
         return float(self._memory.get("actual", self.s0))
+
+    def trained(self, step: int) -> float | None:
+        """The points it really trained on in a step of an audited run, which its site would show to an auditor."""
+        return self._memory.get("trained", {}).get(str(step))
 
     @property
     def _most(self) -> float:
@@ -87,6 +95,8 @@ class Agent:
         if broadcast.phase == "done":
             return None
         self._remember(broadcast)
+        if self.notary is not None and self.notary.order is not None and hasattr(self.site, "reorder"):
+            self.site.reorder(beacon.number(self.notary.order, f"order\n{self.name}"))
         view = View(self.name, broadcast, self.site, self._own(broadcast), self._memory)
         if broadcast.phase == "accept":
             report = self._accept(view)
@@ -129,19 +139,36 @@ class Agent:
     def _train(self, view: View, honest: Sequence[Update]) -> Report:
         points = min(self.strategy.deliver(view), self._most)
         points = float(round(points)) if self.site.whole else points
-        view.update, view.delivered = view.train(points), points
+        audited = "auditors" in view.broadcast.settings
+        if audited:
+            points = self._counted(points, view.setting("scale"))
+        real = points if self.lies.trains is None else self.lies.trains(points)
+        if audited:
+            view.memory.setdefault("trained", {})[str(view.broadcast.step)] = real
+        view.update, view.delivered = view.train(real), points
         if not view.setting("moves"):
-            view.memory["actual"] = points
+            view.memory["actual"] = real
         s = self._choose(view) if view.setting("moves") else None
         first = view.broadcast.step == 0
         valued = view.setting("report_values") and (first or not view.setting("values"))
         update, said = view.update, points
         if self.lies.update is not None:
-            update = self.lies.update(update, honest, step=view.broadcast.step)
+            update = self.lies.update(update, honest, step=view.broadcast.step, last=self._global_step(view.w))
         if self.lies.delivered is not None:
             said = self.lies.delivered(view.broadcast.s[self.name], self._most)
         value = self._valuation(view) if valued else None
         return self._report(view, s=s, delivered=said, update=update, valuation=value)
+
+    def _counted(self, points: float, scale: int) -> float:
+        """As many points as will be counted, so that an auditor who makes the update again has the same number."""
+        whole = quantise(float(self.site.s_max), scale)
+        counted = min(quantise(float(points), scale), whole)
+        return float(self.site.s_max) if counted == whole else counted / scale
+
+    def _global_step(self, w: Update) -> Update | None:
+        """What the last round made of the model, which everybody knows without training."""
+        last, self._last = self._last, w
+        return None if last is None else {name: w[name] - last[name] for name in w}
 
     def _valuation(self, view: View) -> float:
         value = self.site.value(view.w, view.broadcast.s)

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity, terms
-from ..entry import Entry, canonical
+from ..entry import COMMITMENT, Entry, canonical
 from ..errors import BroadcastRefused, FedIncentiveError, LogForked, ProvenanceError, SettingError
 from ..files import replace as write_file
 from ..messages import PHASES, Broadcast, Enrol, Report
 from ..payments import quantise
-from ..provenance import receipts
+from ..provenance import beacon, receipts
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, name_in_files, words
 from ..provenance.notes import Note
 from ..provenance.witness import Witness
@@ -30,6 +30,7 @@ from ..sealed import read_json, write_json
 
 log = logging.getLogger("fedincentive")
 MEMORY = "notary.json"
+REVEALING = ("accept", "train", "confirm")  # phases in which a link is shown
 WAITING = 64  # receipts that wait for the others' cosignatures
 
 
@@ -37,7 +38,8 @@ class Notary:
     """The agent's key, what it knows of its center, and the run's folder for receipts and evidence (None: not kept).
 
     What it has seen is kept there too and survives a crash, unless `durable` is False: then whoever plays the agent
-    keeps `state`. It signs no terms that differ from `expected`, what its site's own settings say.
+    keeps `state`. It signs no terms that differ from `expected`, what its site's own settings say. In an audited run
+    `chain` is its name and how many steps it has: the agent then shows a link of its hash chain with each of them.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Notary:
         *,
         durable: bool = True,
         expected: Mapping[str, Any] | None = None,
+        chain: tuple[str, int] | None = None,
     ) -> None:
         self.key, self.center, self.durable, self.expected = key, center, durable, expected
+        self.links = [] if chain is None else beacon.links_of(key, {"run": chain[0]}, chain[1])
         self.folder = None if folder is None else folder / name_in_files(key.name)
         self._state: dict[str, Any] = {}
         self._answers: dict[str, Any] = {}
@@ -72,7 +76,7 @@ class Notary:
     # Signing
 
     def enrol(self, enrol: Enrol) -> Enrol:
-        return replace(enrol, key=self.key.public.vkey)
+        return replace(enrol, key=self.key.public.vkey, anchor=beacon.anchor(self.links) if self.links else None)
 
     def enrolment(self, run: str, enrol: Enrol) -> str:
         """The signature of an enrolment."""
@@ -83,13 +87,28 @@ class Notary:
         agreed = self._state["agreed"]
         place = f"{agreed['digest']}\n{report.round}\n{report.phase}".encode()
         nonce = sha256(self.key.sign(words("nonce", {"place": place.decode()}))).hexdigest()[:32]
-        report = replace(report, nonce=nonce)
+        report = replace(report, nonce=nonce, reveal=self._reveal(told))
         said = identity.claim(report, self._answers, agreed["scale"], agreed["minor"], agreed["s_max"])
         signature = identity.signed(self.key, words("report", said))
         self._state["said"] = {"claim": said, "signature": signature}
         report = replace(report, signature=signature, cosignature=self._cosign(told))
         self._remember()
         return report
+
+    def _reveal(self, told: Broadcast) -> str | None:
+        """The link of this step. What was reported in the step before is in the ledger by now, so nobody can choose it
+        after the link, which draws who is audited for it, is known."""
+        if not self.links or told.phase not in REVEALING or (told.phase == "train" and told.step == 0):
+            return None
+        if told.step > self._state.get("shown", 0):
+            began = self._state.get("began", told.round - told.step)
+            if self._state.get("reported") != told.round - 1 or told.step != told.round - began:
+                raise BroadcastRefused(
+                    f"Round {told.round} of run {told.run!r} does not show what was reported in the step before it: "
+                    f"agent {self.key.name!r} keeps the link that decides who is audited for that."
+                )
+            self._state["shown"] = told.step
+        return self.links[told.step]
 
     def _cosign(self, told: Broadcast) -> str | None:
         if told.log is None:
@@ -129,9 +148,27 @@ class Notary:
             self._witness(told, agreed["digest"])
         elif "witness" in self._state:
             raise BroadcastRefused(f"Round {told.round} of run {told.run!r} does not show the ledger any more.")
+        if self.links and told.phase == "train":
+            self._draw(told, agreed)
         self._state.update(run=told.run, agreed=agreed, place=place)
         self._answers = answers
         self._remember()
+
+    @property
+    def order(self) -> str | None:
+        """What draws the order of this agent's points in an audited run; None before it is known."""
+        return self._state.get("order")
+
+    def _draw(self, told: Broadcast, agreed: Mapping[str, Any]) -> None:
+        """The center's link must be the one it anchored in the terms. Its first one and the agents' draw the order."""
+        if not beacon.follows(agreed["anchor"], told.reveal or "", told.step + 1):
+            raise BroadcastRefused(f"Round {told.round} of run {told.run!r} does not show the center's own link.")
+        if self.order is None:
+            first = self._state.get("first")
+            if first is None:
+                raise BroadcastRefused(f"Run {told.run!r} has not shown its terms in the ledger yet.")
+            links = {**first, identity.CENTER: beacon.back(told.reveal or "", told.step)}
+            self._state["order"] = beacon.mixed(agreed["digest"], 0, links)
 
     def _agreed(self, told: Broadcast, enrol: Enrol) -> dict[str, Any]:
         """The terms: proposed in the first phase and held against what this agent enrolled with, known afterwards."""
@@ -147,6 +184,7 @@ class Notary:
                 "s0": min(quantise(float(enrol.s0), scale), quantise(float(enrol.s_max), scale)),
                 "key": self.key.public.vkey,
                 **({} if enrol.commitment is None else {"data": enrol.commitment}),
+                **({} if enrol.anchor is None else {"anchor": enrol.anchor}),
             }
             if "deposit" in mine:  # its budget may cover fewer points than it has, never more
                 expected |= {"deposit": mine["deposit"], "s_max": min(mine["s_max"], expected["s_max"])}
@@ -179,6 +217,7 @@ class Notary:
                 "s_max": expected["s_max"],
                 "settings": _digest(told_of),
                 "agents": sorted(given["agents"]),
+                **({"anchor": given["anchor"]} if self.links else {}),
             }
         except BroadcastRefused:
             raise
@@ -240,11 +279,26 @@ class Notary:
             entry = receipts.read(canonical(held) + "\n").entry
             if entry.kind == terms.KIND and terms.digest(entry.inputs["terms"]) != agreed:
                 raise self._two("terms in the ledger that nobody signed", entry.body, note)
+            if self.links:
+                self._read(entry)
             if not self._concerns(entry):
                 continue
             waiting.append([item["seq"], note.head.size])
             self._keep(f"receipt-{item['seq']:08d}.json", canonical(held) + "\n")
         del waiting[:-WAITING]
+
+    def _read(self, entry: Entry) -> None:
+        """What an audited run's ledger tells of the draws: everybody's first link, and the last round reported."""
+        if entry.kind == COMMITMENT:
+            self._state["began"] = entry.round
+        elif entry.kind == terms.KIND:
+            anchors = {name: given["anchor"] for name, given in entry.inputs["terms"]["agents"].items()}
+            first = {name: entry.inputs["accepted"][name]["reveal"] for name in anchors}
+            if not all(beacon.follows(anchors[name], link) for name, link in first.items()):
+                raise ProvenanceError("somebody's first link is not the one that was anchored in the terms")
+            self._state["first"] = first
+        elif entry.kind == "reports-train":
+            self._state["reported"] = entry.round
 
     def _with_cosignatures(self, cosigned: Note, waiting: list[list[int]]) -> list[list[int]]:
         """The receipts under a checkpoint get what the others signed; those that still wait are given back."""

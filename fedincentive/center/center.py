@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import draws, terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
-from ..game import Evidence, Game, beta_dom, beta_ne, certify
+from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, answers, broadcast, claimed, digest, signed
 from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
@@ -24,13 +24,13 @@ from ..provenance.keys import KeyRing, PrivateKey
 from ..provenance.notes import Note
 from ..run import Answer, Run
 from ..settings import Settings
-from . import rounds, state
+from . import audits, rounds, state
 from .enrolment import affordable, enrol, freeze, frozen, without
 from .lock import Lock
 from .log import Log, with_cosignatures
 from .metrics import metrics
 from .optimizer import Optimizer
-from .outcome import Outcome, advise, outcome
+from .outcome import Outcome, advise, outcome, tau
 from .spill import Spill
 from .validation import checked, well_formed
 
@@ -86,12 +86,15 @@ class Center:
         mechanism.check(run.n, oracles)
         affordable(run, mechanism)
         self._check_keys(run.agents)
+        if settings.audited:
+            audits.refuse(settings, run.agents, keys, ledger)
         run.terms = rounds.agree(run, mechanism, oracles, keys)
         run.phase = "accept" if run.signed or settings.opt_in else mechanism.start(run)
         entries = [] if run.phase == "accept" else [rounds.agreed(run, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
-        for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
+        unpaid = [payment.summary(oracles) for payment in mechanism.payments if not payment.made(oracles)]
+        for warning in filter(None, [*(payment.caution(run) for payment in mechanism.payments), *unpaid]):
             log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism.name, self.path)
         with self._owning():
@@ -183,7 +186,11 @@ class Center:
             if dropped is not None:
                 self.counts[dropped] += 1
                 return False
-            answer = checked(report, run, self.mechanism, self.w, self.claimed if run.signed else None)
+            answer = (
+                audits.checked(report, run, self.claimed(report))
+                if run.phase == "audit" and report.agent in self._invited
+                else checked(report, run, self.mechanism, self.w, self.claimed if run.signed else None)
+            )
         except ReportRefused:
             self.counts["refused"] += 1
             raise
@@ -209,6 +216,9 @@ class Center:
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
         d: Update | None = None
+        if self.settings.audited:
+            links = {name: answer.claim.get("reveal") for name, answer in self._reports.items()}
+            audits.show(run, {CENTER: self._broadcast.reveal, **links})
         if run.phase == "accept":
             entries = [rounds.agreed(run, self._reports)]
         elif run.phase == "contribute":
@@ -217,10 +227,17 @@ class Center:
             w, optimizer, entries, d = rounds.train(
                 run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
+            if self.settings.audited:
+                before = self._model_of(run.step - 1) if run.step else None
+                rounds.audited(run, self.w, before, self._reports)
+                self._past[run.step] = self.w
         elif run.phase == "value":
             entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
+        elif run.phase == "audit":
+            audits.hear(run, self._reports)
         if run.phase in ("train", "value"):
-            entries = [*rounds.reported(run, self._reports, absent), *entries]
+            entries = [*rounds.reported(run, self._reports, absent, self._broadcast.reveal), *entries]
+        rounds.heed(run, closed, self.mechanism, self._reports)
         self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
         begun = rounds.advance(run, self.mechanism)
@@ -305,7 +322,19 @@ class Center:
         if self.ledger is not None:
             entries = (record.entry for record in self.ledger.entries(self.settings.run))
             posted = [dict(entry.postings) for entry in entries if entry.postings]
+        asked = min(self.settings.sampled or run.n, run.n)
+        tolerated, scale = self.mechanism.tolerated(asked), self.settings.scale
         found: dict[str, Any] = {
+            "trained": run.trained > 0,
+            "slack": [run.slack(agent) / scale for agent in agents],
+            "lost": run.lost,
+            "failed": run.failed,
+            "alone": run.alone,
+            "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
+            "robustness": None
+            if tolerated is None
+            else Robustness(self.mechanism.rule, tolerated, asked, *run.most_far, tuple(sorted(run.far))),
+            "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,
             "postings": tuple(posted),
@@ -353,6 +382,8 @@ class Center:
         self.remembered = {}
         self._lock: Lock | None = None
         self._model: state.Model = {}
+        self._past: dict[int, Update] = {}  # models of steps that may be audited
+        self._files: dict[str, state.Model] = {}  # where they are kept
         self._pending: list[Entry] = []  # saved, but not yet in the ledger for certain
         self._unfinished: RoundResult | None = None  # of the round they are of
 
@@ -384,6 +415,7 @@ class Center:
         self.remembered = values["agents"]
         self.manifest = Manifest(values["manifest"], Heads.restore(self.path, values["heads"]))
         self.w, self._model = freeze(arrays["w"]), values["model"]
+        self._files = values.get("past", {})
         steps = values["optimizer_steps"]
         self.optimizer = Optimizer(
             settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
@@ -424,7 +456,7 @@ class Center:
         """A run keeps the keys in its terms; with others nothing that was signed would fit."""
         known = {} if self.keys is None else {name: key.vkey for name, key in self.keys.public.items()}
         agreed = {name: given.get("key") for name, given in self.run.terms["agents"].items()}
-        agreed[CENTER] = self.run.terms.get("center")
+        agreed |= {**self.run.terms.get("auditors", {}), CENTER: self.run.terms.get("center")}
         for name, key in agreed.items():
             if key is None and self.keys is None:
                 continue
@@ -438,6 +470,8 @@ class Center:
     def claimed(self, report: Report) -> dict[str, Any]:
         """What an agent itself says in a report, in answer to the broadcast of now; nothing if it is not its own."""
         key, most = (self.keys.public if self.keys else {}).get(report.agent), self.run.s_max.get(report.agent)
+        if self.run.phase == "audit" and report.agent in self._invited:
+            most = 0  # an auditor gives no points
         if key is None or most is None:
             return {}
         return claimed(report, key, self._answered, self.settings.scale, self.settings.minor, most)
@@ -451,7 +485,7 @@ class Center:
             note = Note.parse(run.cosigned)
         given = {agent: answer.cosignature for agent, answer in self._reports.items() if answer.cosignature}
         run.cosigned = str(with_cosignatures(note, given, self.keys.public))
-        run.witnessed.update(dict.fromkeys(self._reports, note.head.size))
+        run.witnessed.update({name: note.head.size for name in self._reports if name in run.s})
 
     def _save(self, run: Run, w: Update, optimizer: Optimizer, entries: list[Entry]) -> None:
         """Move on to the next state, which is on disk then with the entries that are to be appended."""
@@ -470,8 +504,14 @@ class Center:
                 "optimizer_steps": optimizer.steps,
                 "pending": [entry.to_json() for entry in entries],
             }
-            state.save(self.path, values, model)
+            if self.settings.audited:
+                self._files[str(run.trained)] = model
+                self._keep_models(run)
+                values["past"] = self._files
+            state.save(self.path, values, model, [file["file"] for file in self._files.values()])
             self._model = model
+        elif self.settings.audited:
+            self._keep_models(run)
         self.run, self.w, self.optimizer = run, w, optimizer
         self._pending = entries
 
@@ -507,12 +547,52 @@ class Center:
         self._attempts = 0
         asks = self.settings.sampled if run.phase == "train" else None
         run.asked = run.drawn = draws.sample(self.settings.seed, run.step, run.agents, asks)
-        self._invited = frozenset(run.asked)
+        if run.phase == "contribute":
+            run.asked = run.present
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
         self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), told)
+        if self.settings.audited:
+            self._open_audited()
+        self._invited = frozenset(run.asked)
         if self.keys is not None and run.signed:
             self._sign_broadcast(self.keys.private[CENTER])
+
+    def _open_audited(self) -> None:
+        """An audited run shows the center's links, asks nobody to train who failed, and asks auditors."""
+        run, told = self.run, self._broadcast
+        if run.phase in ("train", "confirm"):
+            assert self.keys is not None
+            links = audits.center_links(self.settings, run.terms["id"], self.keys.private[CENTER])
+            self._broadcast = replace(told, reveal=links[run.step])
+        if run.phase == "train":
+            run.asked = tuple(name for name in run.asked if name not in run.failed)
+        elif run.phase == "audit":
+            first = run.audits[0]
+            run.asked = tuple(audits.asks(run))
+            self._broadcast = replace(
+                told,
+                w=self._model_of(first["step"]),
+                s=run.points(first["s"]),
+                settings={"terms": run.terms, "links": audits.links_told(run), **told.settings},
+                audits=audits.told(run),
+            )
+
+    def _model_of(self, step: int) -> Update:
+        """The model that a training round began with, which its audits need."""
+        if step not in self._past:
+            assert self.path is not None
+            self._past[step] = freeze(state.load_model(self.path, self._files[str(step)])["w"])
+        return self._past[step]
+
+    def _keep_models(self, run: Run) -> None:
+        """The models that open audits need, and those by which somebody failed, stay; all others may go. Where there
+        are files, memory has the last two at most."""
+        needed = {step["step"] for step in run.audits}
+        recent = 0 if self.path is None else run.trained - 2
+        self._past = {step: w for step, w in self._past.items() if step in needed and step >= recent}
+        needed |= {run.trained, *run.failed.values()}
+        self._files = {step: file for step, file in self._files.items() if int(step) in needed}
 
     def _sign_broadcast(self, key: PrivateKey) -> None:
         run, told = self.run, self._broadcast
@@ -531,20 +611,28 @@ class Center:
 
     def _enough(self) -> bool:
         """A quorum answered, and enough of them for the aggregation rule."""
+        if self.run.phase == "audit":
+            return True  # who is silent is asked again after the others
         answered, training = len(self._reports), self.run.phase == "train"
         quorum = {"accept": 1.0, "confirm": 0.0}.get(self.run.phase, self.settings.quorum)  # all agree, or no run
-        needed = math.ceil(quorum * len(self.run.asked))
+        needed = math.ceil(quorum * self._expected)
         return answered >= needed and (not training or answered >= self.mechanism.least(max(answered, 1)))
+
+    @property
+    def _expected(self) -> int:
+        """Of how many agents a quorum is needed: those that phase 1 goes on without count among them."""
+        return self.run.n if self.run.phase == "contribute" else len(self.run.asked)
 
     def _repeat(self, absent: tuple[str, ...]) -> RoundResult:
         """Ask again; the reports that came stay. After the permitted repeats the run fails, and can be resumed."""
         self._attempts += 1
-        run, asked = self.run, len(self.run.asked)
+        run = self.run
         if self._attempts > self.settings.repeats:
+            away = sorted({*absent, *(run.lost if run.phase == "contribute" else ())})
             raise QuorumError(
-                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {asked - len(absent)} of "
-                f"{asked} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
-                f"{self.settings.quorum:g}. Absent: {', '.join(absent)}. Bring them back and resume, or lower it."
+                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {len(self._reports)} of "
+                f"{self._expected} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
+                f"{self.settings.quorum:g}. Absent: {', '.join(away)}. Bring them back and resume, or lower it."
             )
         log.warning("round %d (%s) below quorum, asked again; absent: %s", run.round, run.phase, ", ".join(absent))
         return RoundResult(run.round, run.step, run.phase, run.points(run.s), {}, absent, self.head, {}, repeated=True)

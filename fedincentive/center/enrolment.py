@@ -19,6 +19,7 @@ from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
 from ..payments import LIMIT, Deposit, LumpSum, quantise
 from ..run import Run
+from . import audits
 from .names import twins, wrong_with_name
 
 log = logging.getLogger("fedincentive")
@@ -48,8 +49,10 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
     secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
+    run.anchors = {name: e.anchor for name, e in sorted(by_name.items()) if e.anchor}
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
     run.enrolled = {name: asdict(by_name[name]) for name in s}
+    run.alone = {name: float(e.alone) for name, e in sorted(by_name.items()) if e.alone is not None}
     return run
 
 
@@ -178,11 +181,15 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: {settings.rounds} rounds of more than {most:.6g} "
             "points do not fit the ledger's 64 bits. Give fewer points, or lower incentive.scale."
         )
+    if e.alone is not None and not math.isfinite(e.alone):
+        return f"Agent {e.agent!r} enrols with alone = {e.alone!r}: say what training alone is worth to it, or nothing."
     if e.commitment is not None and not (0 < len(e.commitment) <= NAME_LENGTH and e.commitment.isprintable()):
         return (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "
             "printable characters."
         )
+    if settings.audited:
+        return audits.wrong_with(e)
     return ""
 
 

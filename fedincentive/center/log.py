@@ -30,7 +30,10 @@ class Log:
         known = [ledger.genesis, *ledger.hashes()]
         self.tree = Tree(known[1:])
         self._known = {len(self.tree): known[-1]}  # the newest hashes, by number
-        self._shown = deque(((row.seq, known[row.seq - 1], row.body) for row in ledger.rows(run)), maxlen=SHOWN)
+        self._first: tuple[int, str, str] | None = None  # the run's terms: whoever has seen none gets them
+        self._shown: deque[tuple[int, str, str]] = deque(maxlen=SHOWN)
+        for row in ledger.rows(run):
+            self._show(row.seq, known[row.seq - 1], row.body)
 
     @cached_property
     def origin(self) -> str:
@@ -48,7 +51,11 @@ class Log:
             self._known = dict(enumerate([self._known[size], *new], size))
             self.tree.extend(new)
         if not self._shown or seq > self._shown[-1][0]:
-            self._shown.append((seq, self._known[seq - 1], body))
+            self._show(seq, self._known[seq - 1], body)
+
+    def _show(self, seq: int, before: str, body: str) -> None:
+        self._shown.append((seq, before, body))
+        self._first = self._first or self._shown[-1]
 
     @property
     def size(self) -> int:
@@ -69,8 +76,10 @@ class Log:
             room -= len(body)
             if seq <= since or room < 0:
                 break
-            found.insert(0, (seq, before, base64.b64encode(body.encode("ascii")).decode()))
-        return found
+            found.insert(0, (seq, before, body))
+        if self._first is not None and since < self._first[0] and self._first not in found:
+            found.insert(0, self._first)
+        return [(seq, before, base64.b64encode(body.encode("ascii")).decode()) for seq, before, body in found]
 
     def told(self, seen: Iterable[int], cosigned: str) -> dict[str, Any]:
         """What a broadcast says to agents that last reported to have seen these sizes. Some may have read more since

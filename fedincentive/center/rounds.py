@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -13,13 +14,18 @@ from ..entry import COMMITMENT, Entry
 from ..identity import CENTER
 from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
-from ..messages import SCALARS, Update
+from ..messages import SCALARS, Phase, Update
 from ..payments import Deposit, Event, Oracles, quantise
+from ..provenance import beacon
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
+from . import audits
+from .metrics import far
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
+MEASURED = ("counterfactual", "closed-form")  # slopes that look at the valuation
+log = logging.getLogger("fedincentive")
 
 
 class Hooks(Protocol):
@@ -33,12 +39,35 @@ class Hooks(Protocol):
 
 
 def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
-    """Everyone's new s; an absent agent keeps its own."""
+    """Everyone's new s; an absent agent keeps its own, and after too many misses it is not waited for any more."""
     run.claims.update({name: {**_said(a), "round": run.round} for name, a in reports.items() if a.claim})
-    before = dict(run.s)
+    before, lost = dict(run.s), run.lost
     run.s.update({name: report.s for name, report in reports.items() if report.s is not None})
-    run.moved = None if absent else max(abs(run.s[name] - before[name]) for name in run.agents)
+    moves = {name: abs(run.s[name] - before[name]) for name in reports}
+    # Who stood still before somebody moved far did so against another s.
+    run.moves = moves if max(moves.values(), default=0) > run.still else {**run.moves, **moves}
+    run.misses.update({name: run.misses.get(name, 0) + 1 for name in absent} | dict.fromkeys(reports, 0))
     run.contributed += 1
+    for name in set(run.lost) - set(lost):
+        log.warning(
+            "Agent %s missed %d contribute rounds in a row: phase 1 goes on without it, and it counts with its last s, "
+            "%g of %g points.", name, run.misses[name], run.points(run.s)[name], run.limits[name],
+        )  # fmt: skip
+
+
+def heed(run: Run, before: Run, mechanism: Mechanism, reports: Reports) -> None:
+    """What moves of s tell of d v_i/d s_i, where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)."""
+    settings = run.settings
+    moved = [name for name, report in reports.items() if report.s is not None and 0 < report.s < run.s_max[name]]
+    if not moved or (settings.slope or mechanism.slope) not in MEASURED:
+        return
+    points = before.points(before.s)
+    s = np.array([points[name] for name in run.agents])
+    paid = sum((p.slopes(run.agents, s) for p in mechanism.payments if p.steers), start=np.zeros(run.n))
+    for name in moved:
+        g = (run.s[name] - before.s[name]) / settings.scale / settings.gamma
+        slope = g + settings.cost_of(name) - float(paid[run.agents.index(name)])
+        run.slope = slope if run.slope is None else min(run.slope, slope)
 
 
 def deliver(run: Run, reports: Reports) -> None:
@@ -89,11 +118,19 @@ def train(
 
     answered = [name for name in run.agents if name in reports and name not in run.failed]
     new, next_optimizer, d = step(answered)
+    if mechanism.tolerated(len(answered)) is not None and len(answered) > 2:
+        _notice(run, [answered[i] for i in far([reports[name].update for name in answered], d)], len(answered))
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
     event = Event("train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0])
     return new, next_optimizer, due(run, mechanism, event), d
+
+
+def _notice(run: Run, names: Sequence[str], answered: int) -> None:
+    """Keep in mind whose updates were far from the aggregate."""
+    run.far.update({name: run.far.get(name, 0) + 1 for name in names})
+    run.most_far = max(run.most_far, [len(names), answered])
 
 
 def zeros(w: Update) -> dict[str, np.ndarray]:
@@ -108,28 +145,53 @@ def value(
     return due(run, mechanism, Event("value", w, run.points(run.s), reports, absent, oracles))
 
 
+def audited(run: Run, w: Update, before: Update | None, reports: Reports) -> None:
+    """In an audited run: what a training round that was just closed may be audited for; w is what it began from."""
+    counted = {name: answer for name, answer in reports.items() if name not in run.failed}
+    said = {name: _said(answer) for name, answer in sorted(counted.items())}
+    shared = next(iter(reports.values())).claim
+    told = {key: shared[key] for key in ("terms", "model", "seen") if key in shared}
+    audits.record(run, said, told, audits.replays(w, before, counted))
+
+
 def due(run: Run, mechanism: Mechanism, event: Event) -> list[Entry]:
     """What each payment posts on this event."""
     return [entry for payment in mechanism.payments if (entry := payment.due(run, event)) is not None]
 
 
 def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
-    """Move to the next phase. Where training begins, and where phase 1 ends short, the commitments are recorded."""
-    before = run.phase
-    if before == "accept":
-        after = mechanism.start(run)
-    else:
-        after = "done" if before == "confirm" else mechanism.next(run)
-    if after == "done" and before != "confirm" and run.signed:
-        after = "confirm"  # everyone sees the last entries
+    """Move to the next phase. Where training begins, and where phase 1 ends short, the commitments are recorded; what
+    was drawn is audited before the next round begins."""
+    before, after = run.phase, _following(run, mechanism)
+    entries = []
+    if after != "value":
+        entries = audits.proceed(run, ended=audits.shown(run, CENTER)[0] == run.settings.rounds) if run.audits else []
+        entries += due(run, mechanism, Event("audit")) if entries else []
+        if audits.asks(run):
+            run.phase, run.then = "audit", after
+            return entries
+    if (after == "confirm" or (after == "done" and before != "confirm")) and not run.audits:
+        entries += due(run, mechanism, Event("end"))
     run.phase = after
-    if after != "value" and before not in ("accept", "confirm"):
+    if after != "value" and before != "accept" and (before != "confirm" or after == "confirm"):
         run.round += 1
         run.step = run.trained
     if after == "done" and run.status == "running":
         run.status = "complete"
     starts = after == "train" if before == "accept" else before == "contribute" and after != "contribute"
-    return begin(run, mechanism) if starts else []
+    return [*entries, *begin(run, mechanism)] if starts else entries
+
+
+def _following(run: Run, mechanism: Mechanism) -> Phase:
+    """The phase after the one that was just closed, audits apart."""
+    if run.phase == "accept":
+        return mechanism.start(run)
+    if run.phase == "audit":
+        return run.then
+    if run.phase == "confirm":
+        return "confirm" if run.audits else "done"  # with it the last links were shown: everyone sees what follows
+    after = mechanism.next(run)
+    return "confirm" if after == "done" and run.signed else after  # everyone sees the last entries
 
 
 def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None) -> dict[str, Any]:
@@ -149,6 +211,13 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
         for name in run.agents:
             agents[name]["key"] = keys.public[name].vkey
+    if settings.audited:
+        assert keys is not None
+        for name in run.agents:
+            agents[name]["anchor"] = run.anchors[name]
+        links = audits.center_links(settings, signed["id"], keys.private[CENTER])
+        signed["auditors"] = {name: keys.public[name].vkey for name in sorted(settings.auditors or ())}
+        signed["anchor"] = beacon.anchor(links)
     begun = run.copy()
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
@@ -181,14 +250,14 @@ def agreed(run: Run, reports: Reports) -> Entry:
     return Entry(run.settings.run, run.round, terms.KIND, terms.RULE, {"terms": run.terms, "accepted": accepted}, {})
 
 
-def reported(run: Run, reports: Reports, absent: Collection[str]) -> list[Entry]:
+def reported(run: Run, reports: Reports, absent: Collection[str], reveal: str | None) -> list[Entry]:
     """In a signed run: what everyone said in a round, with the signatures, before what follows from it."""
     claims = [answer.claim for answer in reports.values() if answer.claim]
     if not claims:
         return []
     shared = {key: claims[0][key] for key in ("terms", "model", "seen") if key in claims[0]}
     said = {name: _said(answer) for name, answer in sorted(reports.items())}
-    inputs = {**shared, "absent": sorted(absent), "said": said}
+    inputs = {**shared, **({"reveal": reveal} if reveal else {}), "absent": sorted(absent), "said": said}
     return [Entry(run.settings.run, run.round, f"reports-{run.phase}", REPORTS, inputs, {})]
 
 

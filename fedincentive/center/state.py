@@ -12,7 +12,7 @@ files it rests on are in it: what is damaged, stale or not there is named, never
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -67,11 +67,11 @@ def save_model(directory: Path, trained: int, arrays: Arrays) -> Model:
         raise RunError(f"{error} Remove the cause and resume; the last round that closed is safe.") from error
 
 
-def save(directory: Path, values: Mapping[str, Any], model: Model) -> None:
-    """Replace the state; models of other states are not needed any more."""
+def save(directory: Path, values: Mapping[str, Any], model: Model, kept: Collection[str] = ()) -> None:
+    """Replace the state; models of other states are not needed any more, except those that are to be kept."""
     write_json(directory / STATE, {**values, "model": model, "format": FORMAT})
     for old in directory.glob("model-*"):
-        if old.name != model["file"]:
+        if old.name != model["file"] and old.name not in kept:
             os.replace(old, directory / SPARE)
 
 
@@ -91,10 +91,11 @@ def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarra
         raise RunError(f"{directory / STATE} is missing: restore it from a backup or start a new run elsewhere.")
     if values.get("format") != FORMAT:
         raise _other_version(directory, "format")
-    return values, _load_model(directory, values["model"])
+    return values, load_model(directory, values["model"])
 
 
-def _load_model(directory: Path, model: Model) -> dict[str, dict[str, np.ndarray]]:
+def load_model(directory: Path, model: Model) -> dict[str, dict[str, np.ndarray]]:
+    """The arrays of a saved model by group."""
     path = directory / model["file"]
     groups: dict[str, dict[str, np.ndarray]] = {"w": {}, "first": {}, "second": {}, "last": {}}
     try:

@@ -16,6 +16,7 @@ from ..mechanisms import Mechanism
 from ..messages import Report, Update
 from ..payments import LIMIT, quantise
 from ..run import Answer, Run
+from . import audits
 
 ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"), "value": ("valuation",)}
 REASON = 200  # characters of why an agent declines
@@ -38,6 +39,8 @@ def checked(
                     f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none."
                 )
         fields = signed(report, claimed(report))
+    if settings.audited:
+        audits.check_link(report, run)
     counted = fields.get("claim", {})  # what was signed is counted already
 
     def fixed(what: str, value: float | None) -> int:
@@ -73,6 +76,8 @@ def well_formed(report: Report) -> None:
         raise ReportRefused(f"Agent {report.agent!r} reports a nonce that is not of 32 hexadecimal digits.")
     if report.cosignature is not None and len(report.cosignature) > 2000:
         raise ReportRefused(f"Agent {report.agent!r} reports a cosignature of {len(report.cosignature)} characters.")
+    if not isinstance(report.verdicts, (list, tuple)) or not all(isinstance(one, dict) for one in report.verdicts):
+        raise ReportRefused(f"Agent {report.agent!r} reports verdicts that are not a list of mappings.")
     for what in ("s", "delivered", "valuation"):
         if getattr(report, what) is not None:
             number(report, what, getattr(report, what))

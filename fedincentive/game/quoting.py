@@ -69,6 +69,7 @@ class Quote:
     phase_one_rounds: int | None
     lump_sums: Mapping[str, str] | None  # a proposal that makes everyone at least as well off as alone; exact decimals
     lump_reason: str  # why there is none
+    deficit: float | None  # what the treasury pays over the run; None where that is not known
     assumptions: tuple[str, ...]
 
     @property
@@ -153,6 +154,7 @@ def quote(
         phase_one_rounds=_rounds(game, gamma, float(price), dom) if price is not None and phase_one else None,
         lump_sums=lumps,
         lump_reason=reason,
+        deficit=_deficit(game, payments, w, s),
         assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
     )
 
@@ -161,6 +163,11 @@ def _shown_price(payment: Payment, price: Fraction | None, proposed: bool) -> st
     if price is None or payment.price != price:
         return payment.summary()
     return f"beta = {_decimal(price)} per point ({'proposed' if proposed else 'as given'})"
+
+
+def _deficit(game: Game, payments: Sequence[Payment], w: Array, s: Array) -> float | None:
+    found = [payment.deficit(game, w, s) for payment in payments]
+    return None if None in found else float(sum(one for one in found if one is not None))
 
 
 def _keeps(game: Game, live: Sequence[Payment]) -> bool:
@@ -475,6 +482,8 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
         facts.append(("", "with them nobody is worse off than alone, and nobody's choice changes"))
     elif found.losers:
         facts.append(("lump sums", f"none: {found.lump_reason}"))
+    if found.deficit != 0.0:
+        facts.append(("treasury pays", _shown(found.deficit)))
     if found.cost_above_beta:
         facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:

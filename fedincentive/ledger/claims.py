@@ -9,7 +9,7 @@ the payments that follow from it. `reports-contribute` keeps the last word of ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from .. import draws
@@ -18,10 +18,11 @@ from ..payments.base import Body, Problem
 from ..payments.contribution import SCORED, scored
 from ..provenance.keys import PublicKey, from_base64, words
 from ..terms import Terms
+from .audits import Audits
 
 RULE = "reports/1"
 PREFIX = "reports-"
-OWN = ("s", "delivered", "update", "valuation", "nonce")
+OWN = ("s", "delivered", "update", "valuation", "nonce", "reveal", "declined")
 
 
 class Claims:
@@ -47,6 +48,7 @@ class Claims:
         self.drawn = set(terms.s_max)  # for the last training round
         self.answered: dict[str, int] = {}  # what they delivered in it
         self.scores = dict.fromkeys(terms.s_max, 0)  # where a round compares the asked with the asked
+        self.audits = Audits(run, terms) if terms.auditors else None
 
     def accepted(self, body: Body) -> Iterator[Problem]:
         """Everybody signed the terms, or there is no run."""
@@ -54,6 +56,8 @@ class Claims:
         for agent in self.terms.s_max:
             if agent not in given or not self._signed(agent, given[agent], body["round"], "accept", {}):
                 yield "signature", f"{agent!r} did not sign the terms."
+        if self.audits is not None:
+            yield from self.audits.show(0, {agent: said.get("reveal") for agent, said in given.items()})
 
     def take(self, body: Body) -> Iterator[Problem]:
         """A round's reports: each must be signed for this run, these terms and this round."""
@@ -71,6 +75,8 @@ class Claims:
         yield from self._everybody(body, phase)
         if phase == "train":
             self._deliver(given, body["round"])
+            if self.audits is not None:
+                yield from self.audits.reported(body, self.delivered, self.first or 0)
         if phase != "value":
             self.s.update(_said(given, "s"))
         if phase != "contribute":
@@ -94,20 +100,36 @@ class Claims:
         if phase == "train" and self.terms.sampled is not None:
             step, agents = body["round"] - (self.first or 0), sorted(self.total)
             asked = self.drawn = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
+        if phase == "train":
+            asked = asked - set(self.failed)  # who failed an audit is not asked again
         if sorted([*said, *absent]) != sorted(asked):
             odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
             yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."
 
     def _deliver(self, given: Mapping[str, Any], number: int) -> None:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""
-        said = {agent: 0 if agent in self.failed else points for agent, points in _said(given, "delivered").items()}
-        self.delivered.update({**dict.fromkeys(given.get("absent", ()), 0), **said})
+        said = {agent: points for agent, points in _said(given, "delivered").items() if agent not in self.failed}
+        self.delivered.update({**dict.fromkeys((*given.get("absent", ()), *self.failed), 0), **said})
         self.answered = {**dict.fromkeys(self.drawn, 0), **said}
         for agent, score in scored(self.answered).items():
             self.scores[agent] = self.scores.get(agent, 0) + score
         for agent in self.total:
             self.total[agent] += self.delivered.get(agent, 0)
         self.round = number
+
+    def audited(self, body: Body) -> Generator[Problem, None, dict[str, int]]:
+        """The audits of a step: who failed counts nothing from that step on. Returns who did, and in which step."""
+        if self.audits is None:
+            yield "audit", "there are audits, but the run's terms name no auditors."
+            return {}
+        before = set(self.audits.failed)
+        taken = yield from self.audits.take(body)
+        self.signatures += len(body["inputs"]["heard"])
+        for agent in set(self.audits.failed) - before:
+            self.total[agent] -= sum(delivered[agent] for delivered in taken)
+            self.delivered[agent] = 0
+        self.round = body["round"]
+        return {agent: step for agent, step in self.audits.failed.items() if agent not in before}
 
     def committed(self, body: Body) -> Iterator[Problem]:
         yield from self._compare("s", body["inputs"]["s"], self.s)

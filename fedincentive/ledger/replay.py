@@ -1,10 +1,11 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
 Beside the payments' own rules there are memos, which post nothing: terms, a commitment, signed reports, a dispute, the
-end of a period, a payout that was settled (terms/1, commitment/1, reports/1, dispute/1, close/1, payout/1). A reversal
-posts the corrected entry with the other sign (reversal/1, with signatures reversal/2), a transfer what a person decided
-(transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by which rules, at which price and
-how often; a run of an older release has none, and is held to its commitment as far as that goes.
+end of a period, a payout that was settled, the audits of a step (terms/1, commitment/1, reports/1, dispute/1, close/1,
+payout/1, audit/1). A reversal posts the corrected entry with the other sign (reversal/1, with signatures reversal/2), a
+transfer what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by
+which rules, at which price and how often; a run of an older release has none, and is held to its commitment as far as
+that goes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..entry import COMMITMENT, CORRECTION, ESCROW
 from ..errors import FedIncentiveError
 from ..payments import TREASURY, Amounts, Payment
 from ..payments.base import Body, Problem, points_within
+from ..provenance import audits
 from ..terms import Terms
 from . import claims, disputes, payout, periods
 from .claims import Claims
@@ -77,6 +79,7 @@ class Replay:
             terms.RULE: self._terms,
             COMMITTED: self._commitment,
             claims.RULE: self._reports,
+            audits.RULE: self._audit,
             disputes.RULE: self._dispute,
             periods.RULE: self._period,
             payout.RULE: self._payout,
@@ -137,7 +140,10 @@ class Replay:
         kind, rule, number = body["kind"], body["rule"], body["round"]
         if (memo := kind.partition("-")[0]) in LATER:
             kind = memo
-        if (rule in KIND_OF and kind != KIND_OF[rule]) or (rule == claims.RULE) != kind.startswith(claims.PREFIX):
+        own = {claims.RULE: claims.PREFIX, audits.RULE: audits.PREFIX}
+        if (rule in KIND_OF and kind != KIND_OF[rule]) or any(
+            (rule == other) != kind.startswith(prefix) for other, prefix in own.items()
+        ):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)
         if payment is not None and (plain := kind.partition("-")[0]) in payment.kinds:
@@ -249,6 +255,15 @@ class Replay:
             yield "signature", "there are signed reports, but the run's terms name no keys."
         else:
             yield from run.claims.take(body)
+        yield {}
+
+    def _audit(self, body: Body) -> Iterator[Problem | Amounts]:
+        run = self._runs.setdefault(body["run"], RunSoFar())
+        if run.claims is None:
+            yield "audit", "there are audits, but the run's terms name no keys."
+        else:
+            failed = yield from run.claims.audited(body)
+            self._fail(run, failed, body["round"])
         yield {}
 
     def _dispute(self, body: Body) -> Iterator[Problem | Amounts]:

@@ -48,6 +48,7 @@ KINDS = {
     "refund/1": ("refund",),
     "lump/1": ("lump",),
     "truthful/1": ("truthful",),
+    "truthful/2": ("truthful",),
     "reversal/1": ("correction",),
     "transfer/1": ("correction",),
     "reversal/2": ("correction",),
@@ -59,10 +60,11 @@ KINDS = {
 MEMOS = ("dispute/1", "close/1", "payout/1")  # may come after later rounds; their kinds may end with a digest
 PAYS = {
     **dict.fromkeys(("contribution/1", "tranche/1", "tranche/2", "clawback/1"), "contribution"),
-    "truthful/1": "truthful",
+    **dict.fromkeys(("truthful/1", "truthful/2"), "truthful"),
     **dict.fromkeys(("deposit/1", "forfeit/1", "refund/1"), "deposit"),
     "lump/1": "lump",
 }
+TRUTHFUL = ("truthful/2", "truthful/1")  # the first one is what new runs agree on
 LIMIT = 2**63 - 1
 EVERY = 5.0  # seconds between two words on how far it is
 
@@ -155,7 +157,7 @@ class Runs:
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
         if rule == "tranche/1":
             return self.tranche(body, given, complain)
-        if rule == "truthful/1":
+        if rule in TRUTHFUL:
             return self.truthful(body, given, complain)
         if rule in ("tranche/2", "clawback/1"):
             return self.scored(body, given, complain)
@@ -247,8 +249,10 @@ class Runs:
 
     def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
         value, h, minor = given["valuations"], given["h"], self.minor
-        before, known = given.get("previous", {}), self.valued.get(body["run"])
-        if h == "previous" and known is not None and before != known:
+        before, known = given.get("previous", given.get("baseline", {})), self.valued.get(body["run"])
+        if body["rule"] == TRUTHFUL[0] and h == "previous" and ("baseline" in given) != (known is None):
+            complain("previous", "the first entry of a run, and no other, is measured from a baseline")
+        elif h == "previous" and known is not None and before != known:
             complain("previous", "the previous valuations are not those of the run's last truthful entry")
         self.valued[body["run"]] = value
         if h not in ("previous", "zero", "clarke") or given["phi"] not in ("none", "paper", "audited"):
@@ -431,7 +435,8 @@ class Runs:
         when["commitment"] = ("settlement", "contribution/1", 0)
         if kind == "clawback":
             when["tranches"] = ("clawback", "clawback/1", None) if "auditors" in agreed else ("tranche", rule, None)
-        wanted = ("truthful", "truthful/1", None) if kind == "truthful" else when[settlement]
+        newer = TRUTHFUL[0] in terms["payments"].get("truthful", {}).get("rules", [])
+        wanted = ("truthful", TRUTHFUL[0 if newer else 1], None) if kind == "truthful" else when[settlement]
         if (kind, body["rule"]) != wanted[:2]:
             complain("terms", f"agreed are entries of kind {wanted[0]} by rule {wanted[1]}")
             return
@@ -524,6 +529,11 @@ class Runs:
             self.said[run].failed = known
 
     def hold_truthful(self, terms: Body, agreed: Body, given: Body, agents: Amounts, complain: Complain) -> None:
+        oracles, newer = set(terms["oracles"]), TRUTHFUL[0] in terms["payments"]["truthful"]["rules"]
+        if newer and agreed.get("unchecked") != "yes" and not {"update", "valuation"} <= oracles:
+            complain("terms", "it pays on words that no oracle checks, which was not agreed")
+        if "baseline" in given and set(given["baseline"]) != (set(agents) if "valuation" in oracles else set()):
+            complain("terms", "its baseline is not of the agents in the terms, or nobody could know it")
         cap = exact(agreed["loss_cap"]) * exact(agreed["value_per_nat"])
         price = exact(agreed["fine"]) if "fine" in agreed else len(agents) * cap
         fine = round(price * self.minor / (exact(agreed["audit"]) * exact(agreed["detection"])))
@@ -535,7 +545,8 @@ class Runs:
                 complain("terms", f"{key} is {given[key]!r}, agreed is {value!r}")
         if set(given["valuations"]) != set(agents):
             complain("terms", "other agents are valued than those in the run's terms")
-        if any(abs(value) > cap * self.minor + 1 for value in given["valuations"].values()):
+        values = [*given["valuations"].values(), *given.get("baseline", {}).values()]
+        if any(abs(exactly(value)) > cap * self.minor + 1 for value in values):
             complain("terms", f"somebody is valued beyond {float(cap):g}, which was agreed")
 
     def hold_to_commitment(self, committed: Body | None, body: Body, complain: Complain) -> None:
@@ -650,7 +661,7 @@ class Said:
             self.compare("scores", given["scores"], self.scores, complain)
         if rule == "tranche/1":
             self.compare("total", given["total"], self.total, complain)
-        if rule == "truthful/1":
+        if rule in TRUTHFUL:
             self.compare("valuations", given["valuations"], self.values, complain)
             if "previous" in given:
                 self.compare("previous", given["previous"], self.values_before, complain)

@@ -18,6 +18,7 @@ PUBLIC = (
     "rounds", "gamma", "eta", "tau", "delta", "local", "epochs", "batch", "learning_rate",
     "value_per_nat", "loss_cap", "report_values", "seed", "scale", "minor",
 )  # fmt: skip
+AUDITED = ("auditors", "audit", "detection", "openings", "steering", "colluding", "threads")  # in an audited run
 
 
 class Mechanism:
@@ -75,7 +76,12 @@ class Mechanism:
 
     def promises(self, oracles: Oracles = Oracles()) -> Promises:  # noqa: B008
         """What a run promises, with what its center can check."""
-        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims())
+        robust = Promises(("robust",)) if self.tolerated(2) is not None else Promises()
+        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims() + robust)
+
+    def tolerated(self, n: int) -> int | None:
+        """How many of n updates in a round may be anything; None where the aggregation rule promises none."""
+        return self.aggregator.withstands(n, self.settings.alpha) if self.aggregator.robust else None
 
     @property
     def values(self) -> bool:
@@ -92,6 +98,7 @@ class Mechanism:
         s = self.settings
         return {
             **{key: getattr(s, key) for key in PUBLIC},
+            **({key: s.plain()[key] for key in AUDITED} if s.audited else {}),
             "mechanism": self.name,
             "payments": self._terms,
             "slope": s.slope or self.slope,

@@ -124,7 +124,8 @@ class Payment:
     def agreed(cls: type[P], texts: Mapping[str, Any]) -> P:
         """The payment that a run's terms name, where numbers are texts and what was not set is left out."""
         given = {f.name: _spoken(f, texts[f.name]) for f in dataclasses.fields(cls) if f.name in texts}
-        return cls.read({f.name: given.get(f.name) for f in dataclasses.fields(cls)})
+        unset = {f.name: _plain(f.default) for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
+        return cls.read({f.name: given.get(f.name, unset.get(f.name)) for f in dataclasses.fields(cls)})
 
     # The center
 
@@ -135,6 +136,10 @@ class Payment:
                 f"incentive.payment is {self.name!r} with {n} agent: a payment compares an agent with the others. "
                 "Enrol at least 2 agents or set payment: none."
             )
+
+    def made(self, oracles: Oracles) -> bool:
+        """Whether it is paid at all with what the center can check."""
+        return True
 
     def due(self, run: Run, event: Event) -> Entry | None:
         """The entry that this event brings, made by `entry`; None where nothing falls due."""
@@ -247,6 +252,11 @@ class Payment:
     def limits(self, agents: Sequence[str], s_max: Array) -> Array | None:
         """The most it can cost each agent in a run, in units of money; None where there is no limit."""
         return None
+
+    def deficit(self, game: Game, w: Array, s: Array) -> float | None:
+        """What the treasury pays over a run from w0 to w in which everyone gives s; None where that is not known."""
+        paid = self.expected(game, w, s)
+        return 0.0 if self.balanced else None if paid is None else float(paid.sum())
 
     def notes(self, n: int) -> tuple[str, ...]:
         """What an agent should know before it signs, with n agents."""

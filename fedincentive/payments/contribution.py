@@ -440,7 +440,8 @@ class Contribution(Payment):
 
     def advice(self, run: Run, ne: float | None = None, dom: float | None = None) -> str:
         slope = 0.0 if run.moved is None else run.moved / run.settings.scale / run.settings.gamma
-        return advice(run.status, run.short, float(self.beta), ne, dom or beta_bound(run), run.contributed, slope)
+        short = [agent for agent in run.short if agent not in run.lost]
+        return advice(run.status, short, float(self.beta), ne, dom or beta_bound(run), run.contributed, slope)
 
 
 def advice(

@@ -8,10 +8,12 @@ is drawn from the links of everybody is therefore fixed before the first round a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from ..entry import canonical
+from .keys import PrivateKey, words
 
 
 def chain(secret: bytes, length: int) -> list[str]:
@@ -27,6 +29,11 @@ def chain(secret: bytes, length: int) -> list[str]:
     return links[::-1]
 
 
+def links_of(key: PrivateKey, place: Mapping[str, str], steps: int) -> list[str]:
+    """The links x_0 .. x_steps of a key's owner in a run. They come from the key alone, so a restart has them again."""
+    return chain(sha256(key.sign(words("chain", dict(place)))).digest(), steps + 1)
+
+
 def anchor(links: Sequence[str]) -> str:
     """What is agreed before the first link is shown."""
     return _before(links[0])
@@ -35,11 +42,16 @@ def anchor(links: Sequence[str]) -> str:
 def follows(shown: str, link: str, steps: int = 1) -> bool:
     """Whether `link` comes this many steps after what was shown before, the anchor or an earlier link."""
     try:
-        for _ in range(steps):
-            link = _before(link)
+        return back(link, steps) == shown
     except ValueError:
         return False
-    return link == shown
+
+
+def back(link: str, steps: int) -> str:
+    """The link that came so many steps before."""
+    for _ in range(steps):
+        link = _before(link)
+    return link
 
 
 def mixed(terms: str, step: int, links: Mapping[str, str]) -> str:
@@ -53,19 +65,34 @@ def drawn(value: str, label: str, chance: float) -> bool:
     >>> [drawn("00", label, 0.5) for label in "efgh"]
     [True, True, False, True]
     """
-    return _number(value, label) < int(chance * 2**64)
+    return number(value, label) < int(chance * 2**64)
 
 
 def ranked(value: str, labels: Iterable[str]) -> list[str]:
     """The labels in a random order; the first k of them are a random sample."""
-    return sorted(labels, key=lambda label: (_number(value, label), label))
+    return sorted(labels, key=lambda label: (number(value, label), label))
 
 
-def _number(value: str, label: str) -> int:
+def some(value: str, label: str, count: int, wanted: int) -> list[int]:
+    """Different numbers below `count`, in the order they are drawn; all of them where there are no more.
+
+    >>> some("00", "open", 3, 5), some("00", "open", 10**6, 2)
+    ([0, 2, 1], [563054, 22978])
+    """
+    found: dict[int, None] = {}
+    draw = 0
+    while len(found) < min(count, wanted):
+        found.setdefault(number(value, f"{label}\n{draw}") % count)
+        draw += 1
+    return list(found)
+
+
+def number(value: str, label: str) -> int:
+    """A number of 64 bits for this label."""
     return int.from_bytes(sha256(f"{value}\n{label}".encode()).digest()[:8], "big")
 
 
 def _before(link: str) -> str:
-    if len(link) != 64:
+    if not re.fullmatch("[0-9a-f]{64}", link):  # one writing only: another one would be another draw
         raise ValueError("a link has 64 hexadecimal digits")
     return sha256(bytes.fromhex(link)).hexdigest()

@@ -47,7 +47,16 @@ class Tree:
 
     def extend(self, entry_hashes: Iterable[str]) -> None:
         """Entries that follow in the chain; what they complete is hashed once and for all."""
-        hashed = b"".join([sha256(b"\x00" + entry_hash.encode("ascii")).digest() for entry_hash in entry_hashes])
+        self._grow(b"".join([sha256(b"\x00" + entry_hash.encode("ascii")).digest() for entry_hash in entry_hashes]))
+
+    @classmethod
+    def over(cls, leaves: bytes) -> Tree:
+        """The tree over leaves that are hashed already, 32 bytes each."""
+        tree = cls()
+        tree._grow(leaves)
+        return tree
+
+    def _grow(self, hashed: bytes) -> None:
         level = 0
         while hashed:
             if level == len(self._levels):

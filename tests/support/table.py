@@ -30,10 +30,10 @@ class Watched(ClosedFormSite):
         return super().update(w, points, step, s)
 
 
-def agents_of(game, *, strategies=(), lies=(), keys=None, receipts=None) -> list[Agent]:
+def agents_of(game, *, strategies=(), lies=(), keys=None, receipts=None, chain=None) -> list[Agent]:
     """The agents of a closed-form game; `strategies` and `lies` are by agent name, `keys` a ring that has theirs."""
     strategies, lies = dict(strategies), dict(lies)
-    notaries = {} if keys is None else {name: Notary.of(keys, name, receipts) for name in game.agents}
+    notaries = {} if keys is None else {name: Notary.of(keys, name, receipts, chain=chain) for name in game.agents}
     return [
         Agent(
             name, site, strategies.get(name, "gradient"), s0=float(s0), lies=lies.get(name), notary=notaries.get(name)
@@ -64,10 +64,14 @@ def set_table(
     if keys is None:
         seats = {"strategies": dict(strategies), "lies": dict(lies), "oracles": oracles, "site": Watched}
         return engine.table(game, settings, ledger=book, state=folder, **seats)
-    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys, receipts=folder and folder / "receipts")
+    receipts = folder and folder / "receipts"
+    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys, receipts=receipts, chain=settings.chain)
     oracle = oracle_of(game, agents)
     known = Oracles(oracle, oracle) if oracles is None else oracles
-    return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=known), agents
+    return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=known), [
+        *agents,
+        *engine.auditors(game, settings, keys, agents),
+    ]
 
 
 def play(center: Center, agents: Sequence[Agent], progress: Callable[[Any], None] | None = None) -> Any:
