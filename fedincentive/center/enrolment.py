@@ -181,8 +181,6 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: {settings.rounds} rounds of more than {most:.6g} "
             "points do not fit the ledger's 64 bits. Give fewer points, or lower incentive.scale."
         )
-    if e.alone is not None and not math.isfinite(e.alone):
-        return f"Agent {e.agent!r} enrols with alone = {e.alone!r}: say what training alone is worth to it, or nothing."
     if e.commitment is not None and not (0 < len(e.commitment) <= NAME_LENGTH and e.commitment.isprintable()):
         return (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "
