@@ -506,7 +506,7 @@ class Evidence:
     @cached_property
     def regret_with_all(self) -> Regret | None:
         """With the payments that agents do not follow added; None where there are none."""
-        others = tuple(payment for payment in self.made if not payment.steers)
+        others = tuple(payment for payment in self.made if not payment.steers and not payment.fixed)
         return self._regret((*self.steering, *others)) if others else None
 
     def _regret(self, paid: tuple[Payment, ...]) -> Regret:

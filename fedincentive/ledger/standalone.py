@@ -425,6 +425,9 @@ class Runs:
         if PAYS[body["rule"]] in ("deposit", "lump"):
             self.hold_beside(so_far, body, before, agents, complain)
             return
+        for name in ("deposit", "lump"):
+            if name in terms["payments"] and not so_far["counts"].setdefault(name, 0):
+                complain("terms", f"no {name} came before it, which was agreed")
         agreed, rounds = terms["payments"][PAYS[body["rule"]]]["terms"], exactly(terms["rounds"])
         settlement = agreed.get("settlement", "tranches")
         by_scores = "sampled" in agreed or "auditors" in agreed

@@ -13,7 +13,7 @@ from fedml.core import ClientTrainer, ServerAggregator
 from fedml.ml.aggregator.aggregator_creator import create_server_aggregator
 from fedml.ml.trainer.trainer_creator import create_model_trainer
 
-from ...agent import Agent, ClosedFormSite, Site
+from ...agent import Agent, ClosedFormSite, Site, worth_alone
 from ...center import Center
 from ...errors import SettingError
 from ...game import Game
@@ -130,7 +130,8 @@ class Host:
         s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
         own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
         strategy = self.host.strategy_of(name) if own is None else own
-        return Agent(name, site, strategy, s0=s0, notary=self.session.notary(name, beside=beside))
+        money = {"budget": self.host.budget_of(name), "alone": worth_alone(site, self.settings)}
+        return Agent(name, site, strategy, s0=s0, notary=self.session.notary(name, beside=beside), **money)
 
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:

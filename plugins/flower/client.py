@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from ... import draws
 from ...adversary import Misreport
-from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy
+from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy, worth_alone
 from ...errors import SettingError
 from ...game import Game
 from ...messages import Broadcast, Update
@@ -121,7 +121,9 @@ class StrategicApp(ClientApp):
         told = self._strategy or node_setting(task.context, "strategy", str)
         strategy = told or task.host.strategy_of(task.agent)
         signs = notary(task.context, task.settings, task.agent)
-        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs)
+        asked = task.told["phase"] in ("enrol", "accept")  # training alone is measured twice, never in a round
+        money = {"budget": task.host.budget_of(task.agent), "alone": worth_alone(site, task.settings) if asked else None}
+        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs, **money)
 
     def _answer(self, agent: Agent, task: Task) -> RecordDict:
         memory = task.context.state.config_records.get(STATE, ConfigRecord())
