@@ -15,7 +15,8 @@ from ..run import Run
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `status` is "complete", "rested" or "round limit"; `advice` says what to do then.
+    """The end of a run. `status` is "complete", "rested", "round limit", or "stopped" where audits left too few agents;
+    `advice` says what to do then.
 
     >>> from fedincentive import play
     >>> ended = play({"game": {"kind": "repaired"}}, beta="0.01", gamma=20.0, rounds=5)
@@ -59,6 +60,9 @@ def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float |
     """What an operator reads where phase 1 did not reach its end; without a game the bounds come from the settings."""
     if run.status in ("running", "complete"):
         return ""
+    if run.status == "stopped":
+        who = ", ".join(sorted(run.failed))
+        return f"Training stopped after {run.trained} rounds: too few agents are left, as audits failed {who}."
     told = [said for payment in mechanism.payments if (said := payment.advice(run, ne, dom))]
     if told:
         return " ".join(told)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ..errors import ProvenanceError
 from ..files import reason
+from . import beacon
 from .keys import create
 from .merkle import Tree, check_inclusion
 
@@ -149,6 +150,11 @@ def kept(path: Path, records: Sequence[bytes]) -> Commitment:
             "back the data it was made from, or remove the file before a new run."
         )
     return found
+
+
+def order_seed(value: str, agent: str) -> int:
+    """What draws the order of an agent's points, from the beacon's first value."""
+    return beacon.number(value, f"order\n{agent}")
 
 
 def order(seed: int, count: int) -> NDArray[np.intp]:
