@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from . import ledger as books
 from . import mechanisms
 from .adversary import Misreport
@@ -99,6 +101,8 @@ def table(
             s0=float(game.s0[i]),
             lies=lies.get(own.name),
             notary=None if keys is None else Notary.of(keys, own.name, receipts, durable=False, chain=settings.chain),
+            budget=None if game.budget is None or not np.isfinite(game.budget[i]) else float(game.budget[i]),
+            alone=own.alone() if settings.opt_in else None,
         )
         for i, own in enumerate(site.of(game))
     ]
@@ -155,8 +159,8 @@ def run(
         result = center.close()
         if progress is not None:
             progress(result)
-    for agent in agents if center.run.signed else ():
-        agent.respond(center.broadcast())  # the last cosignatures, for its receipts
+    for name in center.run.agents if center.run.signed and center.run.status != "declined" else ():
+        by_name[name].respond(center.broadcast())  # the last cosignatures, for its receipts
     outcome = center.outcome
     assert outcome is not None
     return outcome

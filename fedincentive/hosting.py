@@ -278,6 +278,11 @@ class Session:
             self.log.info("  %s: %g of %g points, balance %+.6f", agent, gave, had, amount / self.settings.minor)
         for line in str(ended.certificate).splitlines():
             self.log.info("%s", line)
+        for row in (ended.certificate and ended.certificate.losers) or ():
+            self.log.warning(
+                "Agent %s ends worse off than training alone: it has %.6g, alone %.6g. Lump sums can mend that "
+                "(incentive.lump_sums), or it stays out.", row.agent, row.amount, row.limit,
+            )  # fmt: skip
         self.log.info("Ledger head %s", ended.checkpoint)
         return ended
 

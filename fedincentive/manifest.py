@@ -127,18 +127,23 @@ class Manifest:
     def begin(cls, run: Run, mechanism: str, folder: Path | None) -> Manifest:
         settings = {key: value for key, value in run.settings.plain().items() if key not in PRIVATE}
         versions = {"fedincentive": __version__, "python": platform.python_version(), "numpy": np.__version__}
-        agents = {name: {"s_max": run.limits[name], "s0": s0} for name, s0 in run.points(run.s0).items()}
-        return cls(
+        made = cls(
             {
                 "run": run.settings.run,
                 "mechanism": mechanism,
                 "seed": run.settings.seed,
                 "settings": settings,
                 "versions": versions,
-                "agents": agents,
             },
             Heads(folder),
         )
+        made.take(run)
+        return made
+
+    def take(self, run: Run) -> None:
+        """Who plays, and with how much."""
+        agents = {name: {"s_max": run.limits[name], "s0": s0} for name, s0 in run.points(run.s0).items()}
+        self.values["agents"] = agents
 
     @property
     def head(self) -> str | None:

@@ -27,9 +27,11 @@ class Run:
     step: int = 0
     phase: Phase = "train"
     asked: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()  # for a training round; those of them who failed an audit are not asked
     contributed: int = 0  # contribute rounds closed
     trained: int = 0  # training rounds closed
-    moved: int | None = None  # largest move of s in the last contribute round; None when somebody was absent
+    moves: dict[str, int] = field(default_factory=dict)  # each agent's move of s, since somebody last moved far
+    misses: dict[str, int] = field(default_factory=dict)  # contribute rounds in a row that an agent was absent from
     delivered: dict[str, int] = field(default_factory=dict)  # last, per agent: the unsampled keep theirs
     delivered_total: dict[str, int] = field(default_factory=dict)
     balances: dict[str, int] = field(default_factory=dict)  # all payments so far, the treasury's too
@@ -39,6 +41,10 @@ class Run:
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # signed run: each agent's last claim of its s
     witnessed: dict[str, int] = field(default_factory=dict)  # signed run: the size of the log each agent saw last
     cosigned: str = ""  # signed run: the last checkpoint with the agents' cosignatures
+    alone: dict[str, float] = field(default_factory=dict)  # what training alone is worth, of those who said it
+    far: dict[str, int] = field(default_factory=dict)  # agent -> rounds in which its update was far from the aggregate
+    most_far: list[int] = field(default_factory=lambda: [0, 0])  # in one round, and of how many answers
+    slope: float | None = None  # the least d v_i/d s_i that agents' moves of s speak of
     status: str = "running"
     short: tuple[str, ...] = ()
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the first step whose audit it did not pass
@@ -46,6 +52,8 @@ class Run:
     links: dict[str, str] = field(default_factory=dict)  # the last link each agent and the center has shown
     audits: list[dict[str, Any]] = field(default_factory=list)  # steps not settled: reports, drawn agents, verdicts
     then: Phase = "done"  # what follows the audit that is open
+    enrolled: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each agent enrolled with
+    declined: dict[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
     @property
     def n(self) -> int:
@@ -57,16 +65,45 @@ class Run:
         return "center" in self.terms
 
     @property
+    def lost(self) -> tuple[str, ...]:
+        """The agents that phase 1 goes on without: they missed too many of its rounds, and keep their last s."""
+        return tuple(name for name in self.agents if self.misses.get(name, 0) >= self.settings.misses)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The agents that phase 1 waits for."""
+        lost = set(self.lost)
+        return tuple(name for name in self.agents if name not in lost)
+
+    @property
     def full(self) -> bool:
-        """Everyone contributes all it has."""
-        return self.s == self.s_max
+        """Everyone who is present contributes all it has."""
+        return all(self.s[name] == self.s_max[name] for name in self.present)
+
+    @property
+    def nearly_full(self) -> bool:
+        """Everyone who is present keeps back less than the slack."""
+        return all(self.s_max[name] - self.s[name] < self.slack(name) for name in self.present)
+
+    def slack(self, name: str) -> float:
+        """What an agent may keep back and still counts as giving all, in fixed point."""
+        return min(self.settings.slack * self.settings.scale, self.s_max[name] / 10)
+
+    @property
+    def still(self) -> float:
+        """The largest move of s that counts as none: ||g||_inf <= tol, read off the step, |s' - s| = gamma |g|."""
+        return self.settings.gamma * self.settings.tol * self.settings.scale
+
+    @property
+    def moved(self) -> int | None:
+        """The largest move of s; None while it is not known of everyone who is present."""
+        if not all(name in self.moves for name in self.present):
+            return None
+        return max(self.moves[name] for name in self.present)
 
     @property
     def resting(self) -> bool:
-        """||g||_inf <= tol, read off the step s takes: |s' - s| = gamma |g|."""
-        if self.moved is None:
-            return False
-        return self.moved <= self.settings.gamma * self.settings.tol * self.settings.scale
+        return self.moved is not None and self.moved <= self.still
 
     @property
     def at_limit(self) -> bool:
@@ -97,3 +134,4 @@ class Answer:
     claim: Mapping[str, Any] = field(default_factory=dict)  # what was signed, in a signed run
     signature: str = ""
     cosignature: str | None = None
+    declined: str = ""  # why it does not take part

@@ -67,6 +67,18 @@ class Settings:
         "stop",
         help="When phase 1 ends below s_max or at its limit: stop with advice, or train on what was committed.",
     )
+    misses: int = setting(
+        checks.integer(1),
+        3,
+        help="An agent that misses this many contribute rounds in a row is asked in no further one: phase 1 ends "
+        "without it, and it counts with the s it said last.",
+    )
+    slack: float = setting(
+        checks.real(0.0),
+        1.0,
+        help="Where phase 1 comes to rest, an agent that keeps back fewer points than this, and less than a tenth of "
+        "what it has, counts as giving all.",
+    )
     # Payments
     beta: Fraction = setting(
         checks.exact(above=0), Fraction(2), help='Price of one point, exact: a quoted decimal such as "2" or "0.05".'
@@ -108,6 +120,12 @@ class Settings:
         "previous",
         help="What the truthful payment subtracts: the others' last values, nothing, or their value without the agent.",
     )
+    unchecked: bool = setting(
+        checks.flag,
+        False,
+        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then paid "
+        "on its word. Without it nothing is paid there.",
+    )
     fine: Fraction | None = setting(
         checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."
     )
@@ -144,6 +162,12 @@ class Settings:
         checks.exact(low=0), Fraction(0), help="The most an agent can gain in one round by steering the model, in money."
     )
     colluding: int = setting(checks.integer(1), 2, help="How many agents may act together; deposits cover that.")
+    opt_in: bool = setting(
+        checks.flag,
+        False,
+        help="Before the first round each agent measures what training alone is worth to it, is shown the terms, and may "
+        "decline; the terms are then proposed again without it.",
+    )
     lump_sums: Mapping[str, Fraction] | None = setting(
         checks.optional(amounts),
         None,

@@ -3,9 +3,10 @@
     {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
      "oracles": [...], "owed": ..., "center": key, "start": {name: points},
      "auditors": {name: key}, "anchor": the center's,
-     "agents": {name: {"s_max", "s0", "data", "key", "anchor"}}}
+     "agents": {name: {"s_max", "s0", "data", "key", "anchor", "deposit", "enrolled"}}}
 
-`start` is the s that the mechanism itself gives an agent, where that is not its s0. All is text and whole numbers. With
+`start` is the s that the mechanism itself gives an agent, where that is not its s0; `enrolled` the s_max that an agent
+enrolled with, where its budget covers the deposit for fewer points. All is text and whole numbers. With
 keys every agent signs the terms' digest before the first round, and every report after it names that digest; `verify
 --recompute` holds every entry of the run to them.
 """
@@ -63,6 +64,7 @@ class Terms:
     digest: str = ""
     sampled: int | None = None  # how many are asked in a training round; None: all
     seed: int = 0  # who that is
+    deposits: Mapping[str, int] = field(default_factory=dict)  # of an audited run, in minor units
     auditors: Mapping[str, str] = field(default_factory=dict)  # their public keys, in an audited run
     anchors: Mapping[str, str] = field(default_factory=dict)  # of the center's and the agents' hash chains
     chance: float = 0.0  # that an agent is audited in a step
@@ -89,6 +91,7 @@ class Terms:
             digest=digest(terms),
             sampled=terms.get("sampled"),
             seed=int(terms["settings"].get("seed", 0)),
+            deposits={name: given["deposit"] for name, given in agents.items() if "deposit" in given},
             **cls._audits(terms),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..identity import digest, read_keys
 from .agent import Agent
 from .notary import Notary
+from .offer import Offer
 from .sites import ClosedFormSite, GameOracle, LossSite, Site
 from .slopes import View
 from .softmax import SoftmaxSite
@@ -21,6 +22,7 @@ __all__ = [
     "Gradient",
     "LossSite",
     "Notary",
+    "Offer",
     "Site",
     "SoftmaxSite",
     "Strategy",

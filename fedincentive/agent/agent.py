@@ -13,10 +13,12 @@ from ..messages import Broadcast, Enrol, Report, Update
 from ..payments import quantise
 from ..provenance.records import order_seed
 from .notary import Notary
+from .offer import offer
 from .sites import Site
 from .strategies import Strategy, View, strategy
 
 HONEST = Misreport()
+REASON = 200  # characters of why it declines
 log = logging.getLogger("fedincentive")
 
 
@@ -41,19 +43,23 @@ class Agent:
         lies: Misreport | str | None = None,
         notary: Notary | None = None,
         commitment: str | None = None,
+        budget: float | None = None,
+        alone: float | None = None,
     ) -> None:
         self.name = name
         self.strategy = _strategy(strategy)
         self.lies = misreport(lies) if isinstance(lies, str) else lies or HONEST
         self.site: Site = site if self.lies.site is None else self.lies.site(site)
         self.s0, self.notary, self.commitment = float(s0), notary, commitment
+        self.budget, self.alone = budget, alone
         self._memory: dict[str, Any] = {}  # plain JSON values
         self._before: dict[str, Any] = {}
         self._asked: list[Any] = []
         self._last: Update | None = None  # the model of the training round before, for a lie that replays its step
 
     def enrol(self) -> Enrol:
-        enrol = Enrol(self.name, float(self.site.s_max), self.s0, self.commitment)
+        money = {"budget": self.budget, "alone": self.alone}
+        enrol = Enrol(self.name, float(self.site.s_max), self.s0, self.commitment, **money)
         return enrol if self.notary is None else self.notary.enrol(enrol)
 
     def enrolment(self, run: str) -> str | None:
@@ -68,6 +74,11 @@ class Agent:
     def trained(self, step: int) -> float | None:
         """The points it really trained on in a step of an audited run, which its site would show to an auditor."""
         return self._memory.get("trained", {}).get(str(step))
+
+    @property
+    def _most(self) -> float:
+        """The points it is counted with at most."""
+        return float(self._memory.get("most", self.site.s_max))
 
     @property
     def omniscient(self) -> bool:
@@ -90,7 +101,9 @@ class Agent:
         if self.notary is not None and self.notary.order is not None and hasattr(self.site, "reorder"):
             self.site.reorder(order_seed(self.notary.order, self.name))
         view = View(self.name, broadcast, self.site, self._own(broadcast), self._memory)
-        if broadcast.phase in ("accept", "confirm"):
+        if broadcast.phase == "accept":
+            report = self._accept(view)
+        elif broadcast.phase == "confirm":
             report = self._report(view)
         elif self.strategy.away(view):
             return None
@@ -101,6 +114,13 @@ class Agent:
         else:
             report = self._report(view, valuation=self._valuation(view))
         return report if self.notary is None else self._signed(report, broadcast)
+
+    def _accept(self, view: View) -> Report:
+        """Take part on these terms, or say why not; a budget may let it count with fewer points than it has."""
+        made = offer(view.broadcast.settings, self.name, self.site, self.alone)
+        view.memory["most"] = made.s_max
+        why = self.strategy.declines(view, made)
+        return self._report(view, declined=why[:REASON] or None)
 
     def _signed(self, report: Report, broadcast: Broadcast) -> Report | None:
         assert self.notary is not None
@@ -115,12 +135,12 @@ class Agent:
         return self.actual if self.lies.s is not None else broadcast.s[self.name]
 
     def _choose(self, view: View) -> float:
-        actual = self.strategy.choose(view)
+        actual = min(self.strategy.choose(view), self._most)
         view.memory["actual"] = actual
-        return actual if self.lies.s is None else self.lies.s(actual, self.site.s_max)
+        return actual if self.lies.s is None else self.lies.s(actual, self._most)
 
     def _train(self, view: View, honest: Sequence[Update]) -> Report:
-        points = self.strategy.deliver(view)
+        points = min(self.strategy.deliver(view), self._most)
         points = float(round(points)) if self.site.whole else points
         audited = "auditors" in view.broadcast.settings
         if audited:
@@ -138,7 +158,7 @@ class Agent:
         if self.lies.update is not None:
             update = self.lies.update(update, honest, step=view.broadcast.step, last=self._global_step(view.w))
         if self.lies.delivered is not None:
-            said = self.lies.delivered(view.broadcast.s[self.name], self.site.s_max)
+            said = self.lies.delivered(view.broadcast.s[self.name], self._most)
         value = self._valuation(view) if valued else None
         return self._report(view, s=s, delivered=said, update=update, valuation=value)
 

@@ -186,6 +186,15 @@ class Notary:
                 **({} if enrol.commitment is None else {"data": enrol.commitment}),
                 **({} if enrol.anchor is None else {"anchor": enrol.anchor}),
             }
+            if "deposit" in mine:  # its budget may cover fewer points than it has, never more
+                expected |= {"deposit": mine["deposit"], "s_max": min(mine["s_max"], expected["s_max"])}
+                if expected["s_max"] < (had := quantise(float(enrol.s_max), scale)):
+                    expected |= {"enrolled": had, "s0": min(expected["s0"], expected["s_max"])}
+                if enrol.budget is not None and mine["deposit"] > enrol.budget * given["minor"]:
+                    raise BroadcastRefused(
+                        f"The terms of run {told.run!r} ask a deposit of {mine['deposit'] / given['minor']:g} of agent "
+                        f"{enrol.agent!r}, its budget is {enrol.budget:g}."
+                    )
             if mine != expected:
                 raise BroadcastRefused(
                     f"The terms of run {told.run!r} say {mine} of agent {enrol.agent!r}, not {expected}."
@@ -193,7 +202,9 @@ class Notary:
             if given["center"] != self.center.vkey or given["run"] != told.run:
                 raise BroadcastRefused(f"The terms shown for run {told.run!r} are another center's or another run's.")
             digest = terms.digest(given)
-            if self._state.get("agreed", {"digest": digest})["digest"] != digest:
+            known = self._state.get("agreed", {"digest": digest})
+            fewer = set(given["agents"]) < set(known.get("agents", ()))  # somebody declined: all sign anew
+            if known["digest"] != digest and not (fewer and self._state["place"] == [told.round - 1, 0]):
                 raise BroadcastRefused(
                     f"Run {told.run!r} shows other terms than those agent {enrol.agent!r} has signed."
                 )
@@ -205,6 +216,7 @@ class Notary:
                 "minor": given["minor"],
                 "s_max": expected["s_max"],
                 "settings": _digest(told_of),
+                "agents": sorted(given["agents"]),
                 **({"anchor": given["anchor"]} if self.links else {}),
             }
         except BroadcastRefused:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from .. import draws
-from ..game import Game, Search
+from ..game import Game, Search, outside_options
 from ..game.games import Pay
 from ..game.search import maximise
 from ..messages import Update
@@ -40,6 +40,18 @@ class Site(Protocol):
 
     def cost_slope(self, points: float) -> float:
         """c_i'(points)."""
+
+
+def alone(site: Site, rounds: int, eta: float = 1.0) -> float | None:
+    """What training alone from w0 on all its points is worth to a site, its cost taken off; at least what it has by
+    doing nothing. None where it does not know the first model."""
+    if (w := site.w0) is None:
+        return None
+    idle = site.value(w, {})
+    for step in range(rounds):
+        d = site.update(w, site.s_max, step, {})
+        w = {name: array + np.asarray(eta * d[name], dtype=array.dtype) for name, array in w.items()}
+    return max(idle, site.value(w, {}) - site.cost(site.s_max))
 
 
 class ClosedFormSite:
@@ -79,6 +91,17 @@ class ClosedFormSite:
     def best_response(self, w: Update, s: Mapping[str, float], pay: Pay) -> float:
         """argmax over t of u_i(w, (t, s_-i)), payments included."""
         return float(self._board.best_responses(w, s, pay)[self.i])
+
+    def expects(self, s: Mapping[str, float]) -> float:
+        """v_i at the model that training approaches where everyone gives s."""
+        here = self._board.vector(s)
+        best = self.game.valuation.optimum(here)
+        return float(self.game.values(self.game.w0 if best is None else best, here)[self.i])
+
+    def alone(self, rounds: int = 1, eta: float = 1.0) -> float | None:
+        """Its best utility by training alone, or the outside option that the game states."""
+        known = outside_options(self.game)
+        return None if known is None else float(known[self.i])
 
     def cost(self, points: float) -> float:
         return float(self._board.alone("value", self.i, points))
@@ -139,7 +162,8 @@ class _Board:
             self._vector = self.vector(s)
 
     def vector(self, s: Mapping[str, float]) -> np.ndarray:
-        return np.array([s[agent] for agent in self.game.agents], dtype=np.float64)
+        """Everyone's points; who does not take part gives none."""
+        return np.array([s.get(agent, 0.0) for agent in self.game.agents], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -159,7 +183,7 @@ class GameOracle:
         return {"w": self.game.gradient(self.game.agents.index(agent), w["w"], self._vector(s))}
 
     def _vector(self, s: Mapping[str, float]) -> np.ndarray:
-        return np.array([s[agent] for agent in self.game.agents])
+        return np.array([s.get(agent, 0.0) for agent in self.game.agents])
 
 
 class LossSite:
@@ -251,6 +275,14 @@ class LossSite:
         # A diverged model has a loss of NaN or infinity; it is worth what the cap says, not nothing defined.
         loss = min(loss, self.loss_cap) if np.isfinite(loss) else self.loss_cap
         return self.value_per_nat * (self.reward - loss)
+
+    def expects(self, s: Mapping[str, float]) -> float:
+        """The most a model can be worth to it: it makes no mistake."""
+        return self.value_per_nat * self.reward
+
+    def alone(self, rounds: int, eta: float = 1.0) -> float | None:
+        """Measured: trained alone from w0 on all its points."""
+        return alone(self, rounds, eta)
 
     def cost(self, points: float) -> float:
         return self.cost_per_point * points

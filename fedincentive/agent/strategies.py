@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..checks import nearest
 from ..errors import SettingError
+from .offer import Offer
 from .slopes import SLOPES, View
 
 
@@ -24,6 +25,10 @@ class Strategy:
     def away(self, view: View) -> bool:
         """Whether it does not answer at all."""
         return False
+
+    def declines(self, view: View, offer: Offer) -> str:
+        """Why it does not take part on these terms; nothing where it does."""
+        return offer.refusal
 
 
 @dataclass

@@ -59,6 +59,7 @@ class Rule:
     works_on_files: bool = False  # reads updates piece by piece, and writes a new one: never a client's own arrays
     robust: bool = True  # then FedML and Flower do not weigh by the example counts that clients say themselves
     on_models: bool = True  # else only for changes of a model, and not for hosts whose clients send whole ones
+    half: bool = False  # withstands any minority of updates, whatever alpha is
     selects: Callable[..., list[int]] | None = None  # the clients it averages, for hosts that average in their own way
     defense: str = ""  # FedML's defense_type, where it is not the name with underscores
     conventions: str = ""  # a sentence or two
@@ -92,6 +93,16 @@ class Rule:
         if "alpha" in given and "alpha" not in self.options:
             given.setdefault("f", trim_count(given["alpha"], n))
         return {self.options[option]: value for option, value in given.items() if option in self.options}
+
+    def withstands(self, n: int, alpha: float) -> int | None:
+        """How many of n updates may be anything; None where the rule only bounds what each of them can do.
+
+        >>> [rule(name).withstands(10, 0.2) for name in ("trimmed-mean", "median", "norm-clipping")]
+        [2, 4, None]
+        """
+        if self.half:
+            return (n - 1) // 2
+        return trim_count(alpha, n) if "alpha" in self.takes else None
 
     @property
     def takes(self) -> list[str]:
@@ -148,6 +159,7 @@ OURS = (
         named("nan_policy", "threads"),
         works_on_files=True,
         defense="coordinate_median",
+        half=True,
         conventions="Per coordinate the middle value, or the mean of the two middle ones.",
     ),
     Rule(
@@ -172,6 +184,7 @@ OURS = (
         "geometric-median",
         geometric_median,
         named("weights", "threads"),
+        half=True,
         conventions="The point with the smallest weighted sum of distances to the updates.",
     ),
     Rule(

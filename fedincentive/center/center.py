@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import draws, terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
-from ..game import Evidence, Game, beta_dom, beta_ne, certify
+from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, answers, broadcast, claimed, digest, signed
 from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
@@ -25,12 +25,12 @@ from ..provenance.notes import Note
 from ..run import Answer, Run
 from ..settings import Settings
 from . import audits, rounds, state
-from .enrolment import affordable, enrol, freeze, frozen
+from .enrolment import affordable, enrol, freeze, frozen, without
 from .lock import Lock
 from .log import Log, with_cosignatures
 from .metrics import metrics
 from .optimizer import Optimizer
-from .outcome import Outcome, advise, outcome
+from .outcome import Outcome, advise, outcome, tau
 from .spill import Spill
 from .validation import checked, well_formed
 
@@ -89,11 +89,12 @@ class Center:
         if settings.audited:
             audits.refuse(settings, run.agents, keys, ledger)
         run.terms = rounds.agree(run, mechanism, oracles, keys)
-        run.phase = "accept" if run.signed else mechanism.start(run)
-        entries = [] if run.signed else [rounds.agreed(run, {})]
+        run.phase = "accept" if run.signed or settings.opt_in else mechanism.start(run)
+        entries = [] if run.phase == "accept" else [rounds.agreed(run, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
-        for warning in filter(None, (payment.caution(run) for payment in mechanism.payments)):
+        unpaid = [payment.summary(oracles) for payment in mechanism.payments if not payment.made(oracles)]
+        for warning in filter(None, [*(payment.caution(run) for payment in mechanism.payments), *unpaid]):
             log.warning("%s", warning)
         self.manifest = Manifest.begin(run, mechanism.name, self.path)
         with self._owning():
@@ -136,7 +137,8 @@ class Center:
         if not (settings.resume and state_path is not None and state.exists(Path(state_path))):
             return cls(settings, mechanism, agents, w0, ledger, state_path, **options)  # type: ignore[arg-type]
         center = cls.restore(state_path, settings, mechanism, ledger, **options)  # type: ignore[arg-type]
-        now, then = {e.agent: float(e.s_max) for e in agents}, center.run.limits
+        now = {e.agent: float(e.s_max) for e in agents if e.agent not in center.run.declined}
+        then = {agent: float(given["s_max"]) for agent, given in center.run.enrolled.items()}
         if now != then:
             center.release()
             who = next(a for a in sorted({*now, *then}) if now.get(a) != then.get(a))
@@ -208,6 +210,8 @@ class Center:
         absent = self.missing
         if not self._enough():
             return self._repeat(absent)
+        if declined := {name: answer.declined for name, answer in self._reports.items() if answer.declined}:
+            return self._propose_again(declined)
         run, closed = self.run.copy(), self.run
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
@@ -233,6 +237,7 @@ class Center:
             audits.hear(run, self._reports)
         if run.phase in ("train", "value"):
             entries = [*rounds.reported(run, self._reports, absent, self._broadcast.reveal), *entries]
+        rounds.heed(run, closed, self.mechanism, self._reports)
         self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
         begun = rounds.advance(run, self.mechanism)
@@ -242,6 +247,26 @@ class Center:
         self._save(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
         s = run.points(run.s)
         return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found))
+
+    def _propose_again(self, declined: Mapping[str, str]) -> RoundResult:
+        """Terms without those who declined, which everyone signs anew; too few agents are the end of the run."""
+        closed = self.run
+        for name, why in declined.items():
+            log.warning("Agent %s declines the terms of run %s: %s", name, self.settings.run, why)
+        try:
+            run = without(closed, self.mechanism, declined)
+            self.mechanism.check(run.n, self.oracles)
+            affordable(run, self.mechanism)
+            run.terms = rounds.agree(run, self.mechanism, self.oracles, self.keys)
+            self.manifest.take(run)
+        except SettingError as error:
+            log.warning("Run %s ends before it began: %s", self.settings.run, error)
+            run = closed.copy()
+            run.phase, run.status, run.declined = "done", "declined", {**closed.declined, **declined}
+        found = {"declined": float(len(declined))}
+        self._save(run, self.w, self.optimizer, [])
+        s = run.points(run.s)
+        return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, {}, (), None, found))
 
     def release(self) -> None:
         """Let another process play on; this center closes no further round."""
@@ -280,6 +305,8 @@ class Center:
         ended = self.outcome
         if ended is None:
             raise RunError(f"Run {self.settings.run!r} is not over: play it to its end before it is certified.")
+        if self.run.declined:
+            game = None  # another one was played: the certificate says what the center alone knows
         if game is not None and ended.advice:
             bounds = beta_ne(game, game.w0), beta_dom(game, game.w0)
             ended = replace(ended, advice=advise(self.run, self.mechanism, *bounds))
@@ -295,7 +322,19 @@ class Center:
         if self.ledger is not None:
             entries = (record.entry for record in self.ledger.entries(self.settings.run))
             posted = [dict(entry.postings) for entry in entries if entry.postings]
+        asked = min(self.settings.sampled or run.n, run.n)
+        tolerated, scale = self.mechanism.tolerated(asked), self.settings.scale
         found: dict[str, Any] = {
+            "trained": run.trained > 0,
+            "slack": [run.slack(agent) / scale for agent in agents],
+            "lost": run.lost,
+            "failed": run.failed,
+            "alone": run.alone,
+            "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
+            "robustness": None
+            if tolerated is None
+            else Robustness(self.mechanism.rule, tolerated, asked, *run.most_far, tuple(sorted(run.far))),
+            "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,
             "postings": tuple(posted),
@@ -507,7 +546,9 @@ class Center:
         self._spill.clear()
         self._attempts = 0
         asks = self.settings.sampled if run.phase == "train" else None
-        run.asked = draws.sample(self.settings.seed, run.step, run.agents, asks)
+        run.asked = run.drawn = draws.sample(self.settings.seed, run.step, run.agents, asks)
+        if run.phase == "contribute":
+            run.asked = run.present
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
         self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), told)
@@ -574,18 +615,24 @@ class Center:
             return True  # who is silent is asked again after the others
         answered, training = len(self._reports), self.run.phase == "train"
         quorum = {"accept": 1.0, "confirm": 0.0}.get(self.run.phase, self.settings.quorum)  # all agree, or no run
-        needed = math.ceil(quorum * len(self.run.asked))
+        needed = math.ceil(quorum * self._expected)
         return answered >= needed and (not training or answered >= self.mechanism.least(max(answered, 1)))
+
+    @property
+    def _expected(self) -> int:
+        """Of how many agents a quorum is needed: those that phase 1 goes on without count among them."""
+        return self.run.n if self.run.phase == "contribute" else len(self.run.asked)
 
     def _repeat(self, absent: tuple[str, ...]) -> RoundResult:
         """Ask again; the reports that came stay. After the permitted repeats the run fails, and can be resumed."""
         self._attempts += 1
-        run, asked = self.run, len(self.run.asked)
+        run = self.run
         if self._attempts > self.settings.repeats:
+            away = sorted({*absent, *(run.lost if run.phase == "contribute" else ())})
             raise QuorumError(
-                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {asked - len(absent)} of "
-                f"{asked} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
-                f"{self.settings.quorum:g}. Absent: {', '.join(absent)}. Bring them back and resume, or lower it."
+                f"Round {run.round} ({run.phase}) of run {self.settings.run!r} has no quorum: {len(self._reports)} of "
+                f"{self._expected} agents answered after {self.settings.repeats} repeats, incentive.quorum is "
+                f"{self.settings.quorum:g}. Absent: {', '.join(away)}. Bring them back and resume, or lower it."
             )
         log.warning("round %d (%s) below quorum, asked again; absent: %s", run.round, run.phase, ", ".join(absent))
         return RoundResult(run.round, run.step, run.phase, run.points(run.s), {}, absent, self.head, {}, repeated=True)

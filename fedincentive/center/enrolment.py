@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from math import floor
 
 import numpy as np
 
-from ..entry import NAME_LENGTH
+from ..entry import NAME_LENGTH, RESERVED
 from ..errors import SettingError
 from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
-from ..payments import LIMIT, TREASURY, quantise
+from ..payments import LIMIT, Deposit, LumpSum, quantise
 from ..run import Run
 from . import audits
 from .names import twins, wrong_with_name
+
+log = logging.getLogger("fedincentive")
 
 
 def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
@@ -26,39 +32,108 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     if len(by_name) < len(agents):
         twice = next(name for name, count in Counter(e.agent for e in agents).items() if count > 1)
         raise SettingError(f"Agent {twice!r} is enrolled twice: every agent needs its own stable name.")
-    if not by_name or TREASURY in by_name:
-        raise SettingError(f"Enrol at least one agent, and none called {TREASURY!r}: that is the center's account.")
+    if not by_name or set(RESERVED) & set(by_name):
+        names = " or ".join(map(repr, RESERVED))
+        raise SettingError(f"Enrol at least one agent, and none called {names}: those are the center's accounts.")
     if alike := twins(sorted(by_name)):
         raise SettingError(alike)
-    limits, s_max, s = {}, {}, {}
     for name in sorted(by_name):
-        e = by_name[name]
-        if wrong := wrong_with(e, mechanism, len(by_name)):
+        if wrong := wrong_with(by_name[name], mechanism, len(by_name)):
             raise SettingError(wrong)
-        limits[name] = float(e.s_max)
-        s_max[name] = quantise(float(e.s_max), settings.scale)
-        s[name] = min(quantise(float(e.s0), settings.scale), s_max[name])
+    s_max = within_budgets(mechanism, [by_name[name] for name in sorted(by_name)])
+    limits, s = {}, {}
+    for name, points in s_max.items():
+        e, had = by_name[name], quantise(float(by_name[name].s_max), settings.scale)
+        limits[name] = float(e.s_max) if points == had else points / settings.scale
+        s[name] = min(quantise(float(e.s0), settings.scale), points)
     digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
     secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.anchors = {name: e.anchor for name, e in sorted(by_name.items()) if e.anchor}
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
+    run.enrolled = {name: asdict(by_name[name]) for name in s}
+    run.alone = {name: float(e.alone) for name, e in sorted(by_name.items()) if e.alone is not None}
     return run
+
+
+def without(run: Run, mechanism: Mechanism, declined: Mapping[str, str]) -> Run:
+    """The run as the others can still play it, in the next round; its terms are to be proposed anew."""
+    rest = [Enrol(**given) for name, given in run.enrolled.items() if name not in declined]
+    left = enrol(mechanism, rest)
+    left.audit_seed, left.round, left.phase = run.audit_seed, run.round + 1, "accept"
+    left.declined = {**run.declined, **declined}
+    return left
+
+
+def within_budgets(mechanism: Mechanism, enrolled: Sequence[Enrol]) -> dict[str, int]:
+    """The points each agent is counted with: all of them, or as many as its budget covers the deposit for.
+
+    A budget is for the deposit and for the most that the payments can charge. That depends on the others' points, so
+    those are first cut to what their own budgets cover.
+    """
+    settings, n = mechanism.settings, len(enrolled)
+    deposit = next((payment for payment in mechanism.payments if isinstance(payment, Deposit)), None)
+    s_max = {e.agent: quantise(float(e.s_max), settings.scale) for e in enrolled}
+    budgets = {e.agent: floor(Fraction(e.budget) * settings.minor) for e in enrolled if e.budget is not None}
+    if not budgets:
+        return s_max
+    if deposit is not None:
+        s_max.update({a: deposit.covered(budget, s_max[a], n) for a, budget in budgets.items()})
+    owed = most_owed(mechanism, tuple(s_max), np.array([points / settings.scale for points in s_max.values()]))
+    for i, (agent, budget) in enumerate((agent, budgets.get(agent)) for agent in list(s_max)):
+        if budget is None:
+            continue
+        charged = None if owed is None else quantise(max(float(owed[i]), 0.0), settings.minor)
+        if charged is None or charged > budget:
+            could = "any sum" if charged is None else f"{charged / settings.minor:.6g}"
+            raise SettingError(
+                f"Agent {agent!r} could owe {could} in run {settings.run!r}, its budget is "
+                f"{budget / settings.minor:.6g}: lower incentive.beta, bound the others' points with "
+                "incentive.most_points, or raise its budget."
+            )
+        if deposit is None:
+            continue
+        had, s_max[agent] = s_max[agent], deposit.covered(budget - charged, s_max[agent], n)
+        if s_max[agent] == 0 or deposit.of_points(s_max[agent], n) > budget - charged:
+            raise SettingError(
+                f"Agent {agent!r} cannot pay the deposit of a single point, "
+                f"{deposit.of_points(min(had or settings.scale, settings.scale), n) / settings.minor:.6g}: its budget "
+                f"is {budget / settings.minor:.6g}, of which it could owe {charged / settings.minor:.6g}. Raise it."
+            )
+    for e in enrolled:
+        if s_max[e.agent] < quantise(float(e.s_max), settings.scale):
+            log.warning(
+                "Agent %s counts with %g of its %g points: its budget of %g covers no larger deposit.",
+                e.agent, s_max[e.agent] / settings.scale, e.s_max, e.budget,
+            )  # fmt: skip
+    return s_max
+
+
+def most_owed(mechanism: Mechanism, agents: Sequence[str], s_max: np.ndarray) -> np.ndarray | None:
+    """The most each agent can be charged beside its deposit; None where a payment has no limit."""
+    found = [p.limits(agents, s_max) for p in mechanism.payments if not isinstance(p, Deposit)]
+    if any(worst is None for worst in found) or len(agents) < 2:
+        return None if len(agents) > 1 else np.zeros(len(agents))
+    return sum((worst for worst in found if worst is not None), start=np.zeros(len(agents)))
 
 
 def affordable(run: Run, mechanism: Mechanism) -> None:
     """Nobody can owe more than `most_owed`, and all the money of the run fits the ledger's integers."""
     settings, s_max = run.settings, np.array([run.limits[agent] for agent in run.agents])
-    found = [payment.limits(run.agents, s_max) for payment in mechanism.payments]
-    known = [np.maximum(worst, 0.0) for worst in found if worst is not None]
+    found = {payment.name: payment.limits(run.agents, s_max) for payment in mechanism.payments}
+    known = {name: np.maximum(worst, 0.0) for name, worst in found.items() if worst is not None}
     if not known:
         return
-    worst = np.sum(known, axis=0)
+    for payment in mechanism.payments:
+        if isinstance(payment, LumpSum) and not run.declined:
+            payment.named(run.agents)
+    worst = np.sum(list(known.values()), axis=0)
     if not float(np.sum(worst)) * settings.minor < LIMIT:
         raise SettingError(
             f"The agents of run {settings.run!r} could owe {float(np.sum(worst)):.6g} in all, which the ledger's 64 "
             f"bits do not hold with {settings.minor} minor units per unit: lower incentive.beta, or incentive.minor."
         )
+    worst = worst - known.get(Deposit.name, 0.0)  # a deposit is paid, not owed
     i = int(np.argmax(worst))
     if settings.most_owed is not None and worst[i] > float(settings.most_owed):
         raise SettingError(
@@ -82,6 +157,9 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
     most = most.get(e.agent) if isinstance(most, Mapping) else most
     if most is not None and e.s_max > most:
         return f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: incentive.most_points allows it {most:g}."
+    for what, value in (("budget", e.budget), ("alone", e.alone)):
+        if value is not None and (not math.isfinite(value) or (what == "budget" and value < 0)):
+            return f"Agent {e.agent!r} enrols with {what} = {value!r}: it must be a finite number, a budget at least 0."
     alone = float(mechanism.beta) * e.s_max / max(n - 1, 1)  # what it makes each of the others owe in the worst case
     if settings.most_owed is not None and alone > float(settings.most_owed):
         return (
@@ -99,6 +177,8 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: {settings.rounds} rounds of more than {most:.6g} "
             "points do not fit the ledger's 64 bits. Give fewer points, or lower incentive.scale."
         )
+    if e.alone is not None and not math.isfinite(e.alone):
+        return f"Agent {e.agent!r} enrols with alone = {e.alone!r}: say what training alone is worth to it, or nothing."
     if e.commitment is not None and not (0 < len(e.commitment) <= NAME_LENGTH and e.commitment.isprintable()):
         return (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "

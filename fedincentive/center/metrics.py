@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from ..entry import TREASURY
+import numpy as np
+
+from ..entry import RESERVED, TREASURY
 from ..mechanisms import Mechanism
 from ..messages import Update
 from ..run import Answer, Run
+
+
+FAR = 3.0  # times the median distance
+SAMPLE = 2**14  # coordinates of each array that the median is taken of
+PIECE = 2**16  # of a difference, so that it stays in the processor's cache
+
+
+def far(updates: Sequence[Update], d: Update) -> list[int]:
+    """Which updates are more than three times as far from the aggregate d as half of them are, or from their median:
+    where too many are bad, they draw the aggregate to themselves.
+
+    >>> one, off = {"w": np.ones(2)}, {"w": np.full(2, -5.0)}
+    >>> far([one, {"w": np.full(2, 1.1)}, off, one, {"w": np.full(2, 0.9)}], one)
+    [2]
+    """
+    names = [name for name in d if np.issubdtype(d[name].dtype, np.floating)]
+    some = [{n: np.ravel(u[n])[:: 1 + d[n].size // SAMPLE] for n in names} for u in updates]
+    middle = {n: np.median([one[n] for one in some], axis=0) for n in names}
+    whole = [{n: u[n] for n in names} for u in updates]
+    found = _beyond([distance(one, middle) for one in some]) | _beyond([distance(one, d) for one in whole])
+    return sorted(found)
+
+
+def _beyond(distances: Sequence[float]) -> set[int]:
+    limit = FAR * float(np.median(distances))
+    return {i for i, off in enumerate(distances) if off > limit}
+
+
+def distance(update: Update, center: Update) -> float:
+    total = 0.0
+    for name in update:
+        mine, other = np.ravel(update[name]), np.ravel(center[name])
+        for start in range(0, mine.size, PIECE):
+            piece = mine[start : start + PIECE] - other[start : start + PIECE]
+            total += float(np.dot(piece, piece))
+    return float(np.sqrt(total))
 
 
 def metrics(
@@ -26,7 +64,7 @@ def metrics(
         "absent": float(len(absent)),
         "contribution": total,
         "contribution_share": total * settings.scale / sum(run.s_max.values()),
-        "paid": sum(a for account, a in paid.items() if a > 0 and account != TREASURY) / settings.minor,
+        "paid": sum(a for account, a in paid.items() if a > 0 and account not in RESERVED) / settings.minor,
         "treasury": run.balances.get(TREASURY, 0) / settings.minor,
     }
     if run.n == len(run.valuations):

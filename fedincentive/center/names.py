@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ..entry import NAME_LENGTH, TREASURY
+from ..entry import NAME_LENGTH, RESERVED
 
 # Small Cyrillic, Greek, Armenian and other letters that look like Latin ones, after case folding. It is a selection
 # from Unicode's confusables: the pairs that any font draws alike.
@@ -45,7 +45,7 @@ def wrong_with_name(name: str, others: Iterable[str] = ()) -> str:
         return f"Agent {ascii(name)} needs its name in Unicode's composed form (NFC): {ascii(composed)}."
     if not likeness(name):
         return f"Agent {ascii(name)} needs another name: nothing of it can be seen."
-    other = next((other for other in (TREASURY, *others) if other != name and likeness(other) == likeness(name)), None)
+    other = next((other for other in (*RESERVED, *others) if other != name and likeness(other) == likeness(name)), None)
     return "" if other is None else _alike(name, other)
 
 
@@ -59,5 +59,5 @@ def twins(names: Iterable[str]) -> str:
 
 
 def _alike(name: str, other: str) -> str:
-    whose = f"the account {TREASURY!r}" if other == TREASURY else f"agent {ascii(other)}"
+    whose = f"the account {other!r}" if other in RESERVED else f"agent {ascii(other)}"
     return f"Agent {ascii(name)} looks like {whose}: give one of them a name that nobody takes for the other."

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..game import Certificate
+from ..game import Certificate, Fact
 from ..mechanisms import Mechanism
 from ..messages import Update
 from ..payments import TREASURY, Oracles, Promises
 from ..run import Run
 
+NAMED = 5  # agents named in a sentence before "and k more"
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `status` is "complete", "rested", "round limit", or "stopped" where audits left too few agents;
-    `advice` says what to do then.
+    """The end of a run. `status` is "complete", "rested", "round limit", "declined", or "stopped" where audits left too
+    few agents to train; `advice` says what to do then.
 
     >>> from fedincentive import play
     >>> ended = play({"game": {"kind": "repaired"}}, beta="0.01", gamma=20.0, rounds=5)
@@ -40,6 +42,7 @@ class Outcome:
     contributed: int
     trained: int
     short: tuple[str, ...]  # agents that contribute less than all they have
+    lost: tuple[str, ...]  # agents that phase 1 went on without
     advice: str
     promises: Promises
     basis: str  # "signed" when every report was, else "reported"
@@ -48,29 +51,59 @@ class Outcome:
     digest: str  # sha256 of the model
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
     certificate: Certificate | None = None
+    declined: Mapping[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as plain values."""
         apart = ("w", "promises", "certificate", "checkpoint")  # the manifest has the last two in places of their own
         kept = {key: value for key, value in self.__dict__.items() if key not in apart}
-        return {**kept, "short": list(self.short), "claims": [str(claim) for claim in self.promises.claims]}
+        listed = {"short": list(self.short), "lost": list(self.lost)}
+        return {**kept, **listed, "claims": [str(claim) for claim in self.promises.claims]}
 
 
 def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float | None = None) -> str:
-    """What an operator reads where phase 1 did not reach its end; without a game the bounds come from the settings."""
-    if run.status in ("running", "complete"):
-        return ""
+    """What an operator reads where phase 1 did not reach its end, or went on without somebody; without a game the
+    bounds come from the settings."""
+    if run.status == "declined":
+        return f"Too few agents take part: {_reasons(run.declined)}. Nothing was charged."
     if run.status == "stopped":
         who = ", ".join(sorted(run.failed))
         return f"Training stopped after {run.trained} rounds: too few agents are left, as audits failed {who}."
-    told = [said for payment in mechanism.payments if (said := payment.advice(run, ne, dom))]
-    if told:
-        return " ".join(told)
+    told = [_lost(run)] if run.lost else []
+    if run.status not in ("running", "complete"):
+        told += [said for payment in mechanism.payments if (said := payment.advice(run, ne, dom))] or [_restless(run)]
+        told += [] if run.trained else ["Nobody trained, so nobody had a cost, and nothing is paid."]
+    return " ".join(told)
+
+
+def _lost(run: Run) -> str:
+    """An absent agent is no reason to change the price."""
+    s, k = run.points(run.s), run.settings.misses
+    gave = ", ".join(f"{name} with {s[name]:g} of {run.limits[name]:g} points" for name in run.lost[:NAMED])
+    more = f" and {len(run.lost) - NAMED} more" if len(run.lost) > NAMED else ""
+    return (
+        f"Phase 1 went on without agents that missed {k} of its rounds in a row; they count with what they said last: "
+        f"{gave}{more}. Reach them before the next run, or allow more misses (incentive.misses)."
+    )
+
+
+def _restless(run: Run) -> str:
     slope = 0.0 if run.moved is None else run.moved / run.settings.scale / run.settings.gamma
     return (
         f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
         "or tol, or set when_short: train."
     )
+
+
+def _reasons(declined: Mapping[str, str]) -> str:
+    return "; ".join(f"{agent} declined ({why})" for agent, why in declined.items())
+
+
+def tau(run: Run, mechanism: Mechanism) -> Fact:
+    """The most that a further point is known to take from an agent's value."""
+    if run.slope is not None:
+        return Fact(max(0.0, -run.slope), "reported", "estimated from how agents moved s, with the costs of the settings")
+    return Fact(run.settings.tau, "assumed", "incentive.tau; nobody measured it")
 
 
 def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> Outcome:
@@ -91,8 +124,10 @@ def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> O
         contributed=run.contributed,
         trained=run.trained,
         short=run.short,
+        lost=run.lost,
         advice=advise(run, mechanism),
         promises=mechanism.promises(oracles),
+        declined=dict(run.declined),
         **known,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -14,14 +15,17 @@ from ..identity import CENTER
 from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
 from ..messages import SCALARS, Phase, Update
-from ..payments import Event, Oracles
+from ..payments import Deposit, Event, Oracles, quantise
 from ..provenance import beacon
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
 from . import audits
+from .metrics import far
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
+MEASURED = ("counterfactual", "closed-form")  # slopes that look at the valuation
+log = logging.getLogger("fedincentive")
 
 
 class Hooks(Protocol):
@@ -35,12 +39,35 @@ class Hooks(Protocol):
 
 
 def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
-    """Everyone's new s; an absent agent keeps its own."""
+    """Everyone's new s; an absent agent keeps its own, and after too many misses it is not waited for any more."""
     run.claims.update({name: {**_said(a), "round": run.round} for name, a in reports.items() if a.claim})
-    before = dict(run.s)
+    before, lost = dict(run.s), run.lost
     run.s.update({name: report.s for name, report in reports.items() if report.s is not None})
-    run.moved = None if absent else max(abs(run.s[name] - before[name]) for name in run.agents)
+    moves = {name: abs(run.s[name] - before[name]) for name in reports}
+    # Who stood still before somebody moved far did so against another s.
+    run.moves = moves if max(moves.values(), default=0) > run.still else {**run.moves, **moves}
+    run.misses.update({name: run.misses.get(name, 0) + 1 for name in absent} | dict.fromkeys(reports, 0))
     run.contributed += 1
+    for name in set(run.lost) - set(lost):
+        log.warning(
+            "Agent %s missed %d contribute rounds in a row: phase 1 goes on without it, and it counts with its last s, "
+            "%g of %g points.", name, run.misses[name], run.points(run.s)[name], run.limits[name],
+        )  # fmt: skip
+
+
+def heed(run: Run, before: Run, mechanism: Mechanism, reports: Reports) -> None:
+    """What moves of s tell of d v_i/d s_i, where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)."""
+    settings = run.settings
+    moved = [name for name, report in reports.items() if report.s is not None and 0 < report.s < run.s_max[name]]
+    if not moved or (settings.slope or mechanism.slope) not in MEASURED:
+        return
+    points = before.points(before.s)
+    s = np.array([points[name] for name in run.agents])
+    paid = sum((p.slopes(run.agents, s) for p in mechanism.payments if p.steers), start=np.zeros(run.n))
+    for name in moved:
+        g = (run.s[name] - before.s[name]) / settings.scale / settings.gamma
+        slope = g + settings.cost_of(name) - float(paid[run.agents.index(name)])
+        run.slope = slope if run.slope is None else min(run.slope, slope)
 
 
 def deliver(run: Run, reports: Reports) -> None:
@@ -91,11 +118,19 @@ def train(
 
     answered = [name for name in run.agents if name in reports and name not in run.failed]
     new, next_optimizer, d = step(answered)
+    if mechanism.tolerated(len(answered)) is not None and len(answered) > 2:
+        _notice(run, [answered[i] for i in far([reports[name].update for name in answered], d)], len(answered))
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
     event = Event("train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0])
     return new, next_optimizer, due(run, mechanism, event), d
+
+
+def _notice(run: Run, names: Sequence[str], answered: int) -> None:
+    """Keep in mind whose updates were far from the aggregate."""
+    run.far.update({name: run.far.get(name, 0) + 1 for name in names})
+    run.most_far = max(run.most_far, [len(names), answered])
 
 
 def zeros(w: Update) -> dict[str, np.ndarray]:
@@ -168,6 +203,11 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
     agents: dict[str, dict[str, Any]] = {
         name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
     }
+    for payment in mechanism.payments:
+        for name, money in payment.deposits(run.s_max).items() if isinstance(payment, Deposit) else ():
+            agents[name]["deposit"] = money
+            if (had := quantise(run.enrolled[name]["s_max"], settings.scale)) != run.s_max[name]:
+                agents[name]["enrolled"] = had
     signed: dict[str, Any] = {}
     if keys is not None:
         # The id tells two runs of one name apart, so that nothing signed for one counts in the other.
@@ -184,7 +224,7 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
     begun = run.copy()
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
-    paid = {p.name: {"rules": list(p.rules), "terms": p.terms()} for p in mechanism.payments}
+    paid = {p.name: {"rules": list(p.used()), "terms": p.terms()} for p in mechanism.payments}
     told = {key: value for key, value in mechanism.public().items() if key != "payments"}
     return dict(
         terms.texts(

@@ -121,7 +121,7 @@ def run_from_json(values: Mapping[str, Any], settings: Settings, directory: Path
     if set(values) != expected:
         odd = sorted(set(values) ^ expected)[0]
         raise _other_version(directory, odd)
-    tuples = {name: tuple(values[name]) for name in ("agents", "asked", "short")}
+    tuples = {name: tuple(values[name]) for name in ("agents", "asked", "drawn", "short")}
     return Run(settings, **{**values, **tuples})
 
 

@@ -19,6 +19,7 @@ from ..run import Answer, Run
 from . import audits
 
 ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"), "value": ("valuation",)}
+REASON = 200  # characters of why an agent declines
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
@@ -46,6 +47,8 @@ def checked(
         exact = points(report, what, value, run.limits[report.agent])
         return counted[what] if counted else min(quantise(exact, settings.scale), run.s_max[report.agent])
 
+    if report.declined is not None:
+        fields["declined"] = declined(report)
     if report.phase == "contribute" or (report.phase == "train" and mechanism.moves):
         fields["s"] = fixed("s", report.s)
     if report.phase == "train":
@@ -99,6 +102,16 @@ def signed(report: Report, claim: Mapping[str, Any]) -> dict[str, Any]:
             "and this model: it is someone else's, or was made for something else."
         )
     return {"claim": claim, "signature": report.signature, "cosignature": report.cosignature}
+
+
+def declined(report: Report) -> str:
+    """Why an agent does not take part; it can say so while the terms are proposed, not later."""
+    why = report.declined or ""
+    if report.phase != "accept":
+        raise ReportRefused(f"Agent {report.agent!r} declines in a {report.phase} round: it has accepted the terms.")
+    if not 0 < len(why) <= REASON or not why.isprintable():
+        raise ReportRefused(f"Agent {report.agent!r} declines without a reason of 1 to {REASON} printable characters.")
+    return why
 
 
 def points(report: Report, what: str, value: float | None, s_max: float) -> float:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from .certificate import CLAIMS, Certificate, Claim, Evidence, Fact, Misreports, Verdict, certify, outside_options
+from .certificate import (
+    CLAIMS,
+    Audits,
+    Certificate,
+    Claim,
+    Evidence,
+    Fact,
+    Misreports,
+    Robustness,
+    Verdict,
+    certify,
+    outside_options,
+)
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
 from .dynamics import State, ascent, best_replies, best_reply, contributions, joint, last
 from .games import Game, paper_example, repaired_example
@@ -16,6 +28,7 @@ from .valuations import Curve, DataValue, Line, Logarithm, LossValuation, PowerL
 
 __all__ = [
     "AgentQuote",
+    "Audits",
     "CLAIMS",
     "Certificate",
     "Claim",
@@ -26,6 +39,7 @@ __all__ = [
     "LossValuation",
     "Misreports",
     "Regret",
+    "Robustness",
     "best_replies",
     "best_reply",
     "certify",

@@ -36,6 +36,39 @@ class Misreports:
 
 
 @dataclass(frozen=True)
+class Audits:
+    """How much of what was delivered was audited: agent-steps audited of all, records opened, and by whom."""
+
+    audited: int
+    steps: int
+    opened: int = 0
+    auditors: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        bad = 1.0 - 0.05 ** (1.0 / self.audited)
+        return (
+            f"agents committed to their records before anyone knew their order or what would be audited. {self.audited} "
+            f"of {self.steps} agent-steps were drawn; {', '.join(self.auditors) or 'auditors'} repeated the training of "
+            f"each from committed records to the same update and knew all {self.opened} opened records again. So at "
+            f"most {100 * bad:.2g} % of the agent-steps are bad, at 95 % confidence; in the others a lie costs more than "
+            "it brings at the declared chances. Not shown: that patients exist, that labels are right, that data are "
+            "representative, that no auditor was bribed"
+        )
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """How many of the updates in a round may be anything, and how many looked it."""
+
+    rule: str
+    tolerated: int  # of `agents` in each round
+    agents: int
+    far: int = 0  # the most in one round that were far from the aggregate ...
+    answered: int = 0  # ... of so many
+    who: tuple[str, ...] = ()  # ever far
+
+
+@dataclass(frozen=True)
 class Shortfall:
     """An agent that ends below its outside option, or pays above its budget, with both numbers."""
 
@@ -101,17 +134,30 @@ def _full_contribution(known: Evidence) -> Verdict:
     name = "full-contribution"
     if known.s_max is None:
         return Verdict(name, "not verifiable", "s_max is not known", "unavailable")
-    short = np.flatnonzero(known.s < known.s_max)
+    if known.failed:
+        first = min(known.failed, key=lambda agent: (known.failed[agent], agent))
+        detail = f"{len(known.failed)} of {len(known.agents)} agents failed an audit"
+        detail += f"; {first} in step {known.failed[first]}"
+        return Verdict(name, "broken", detail, "attested")
+    gap = known.s_max - known.s
+    short = np.flatnonzero((gap > 0.0) & (gap >= known.slack))
+    i = int(np.argmax(gap))
     if short.size == 0:
-        return Verdict(name, "held", "every agent gives its s_max", known.basis)
-    i = int(np.argmax(known.s_max - known.s))
+        nearly = f", {known.agents[i]} all but {gap[i]:.6g} points, which counts as all" if gap[i] > 0.0 else ""
+        audited = known.audits is not None and known.audits.audited > 0
+        words = f"; {known.audits}" if audited else UNAUDITED.get(known.basis, "")
+        return Verdict(
+            name, "held", f"every agent gives its s_max{nearly}{words}", "attested" if audited else known.basis
+        )
+    away = f"; phase 1 went on without {', '.join(known.lost)}" if known.lost else ""
     detail = f"{short.size} of {len(known.agents)} agents are short; "
-    detail += f"{known.agents[i]} gives {known.s[i]:g} of {known.s_max[i]:g}"
+    detail += f"{known.agents[i]} gives {known.s[i]:g} of {known.s_max[i]:g}{away}"
     return Verdict(name, "broken", detail, known.basis)
 
 
 def _equilibrium(known: Evidence) -> Verdict:
-    name, regret = "equilibrium", known.regret
+    """With all payments that were made, those that agents do not follow too."""
+    name, regret = "equilibrium", known.regret_with_all or known.regret
     if regret.value is None:
         return Verdict(name, "not verifiable", "the agents' utilities are not known here", "unavailable")
     if regret.value > known.tol:
@@ -129,6 +175,10 @@ def _individually_rational(known: Evidence) -> Verdict:
     name = "individually-rational"
     if known.losers is None:
         return Verdict(name, "not verifiable", "no outside option (training alone) is known", "unavailable")
+    unknown = len(known.agents) - known.compared
+    if not known.losers and unknown:
+        detail = f"{unknown} of {len(known.agents)} agents did not say what training alone is worth to them"
+        return Verdict(name, "not verifiable", f"{detail}; nobody else is worse off", known.known)
     if not known.losers:
         return Verdict(name, "held", "every agent has at least its outside option", known.known)
     worst = max(known.losers, key=lambda loser: loser.limit - loser.amount)
@@ -150,7 +200,7 @@ def _truthful(known: Evidence) -> Verdict:
 
 def _false_name_proof(known: Evidence) -> Verdict:
     name = "false-name-proof"
-    losses = [payment.splitting(known.agents, known.s) for payment in known.payments if len(known.agents) > 1]
+    losses = [payment.splitting(known.agents, known.s) for payment in known.made if len(known.agents) > 1]
     told = [loss for loss in losses if loss is not None]
     if not told or len(told) < len(losses):
         return Verdict(name, "not verifiable", "not every payment says what a second name costs", "unavailable")
@@ -168,7 +218,7 @@ def _false_name_proof(known: Evidence) -> Verdict:
 
 def _merger_proof(known: Evidence) -> Verdict:
     name = "merger-proof"
-    gains = [found for payment in known.payments if (found := payment.merging(known.agents, known.s)) is not None]
+    gains = [found for payment in known.made if (found := payment.merging(known.agents, known.s)) is not None]
     if not gains:
         return Verdict(name, "not verifiable", "no payment here says what a merger gains", "unavailable")
     gain, first, second = max(gains)
@@ -186,6 +236,25 @@ def _optimal_welfare(known: Evidence) -> Verdict:
     return Verdict(name, "broken", f"welfare is {gap.value:.6g} below the optimum", gap.basis)
 
 
+def _robust(known: Evidence) -> Verdict:
+    name, seen = "robust", known.robustness
+    if seen is None:
+        return Verdict(name, "not verifiable", "it is not known which updates came", "unavailable")
+    bad, of = max(seen.far, len(known.failed)), max(seen.answered, 1)
+    detail = (
+        f"{seen.rule} tolerates {seen.tolerated} of {seen.agents} bad updates in a round "
+        f"({_percent(seen.tolerated, seen.agents)}); at most {seen.far} of {of} ({_percent(seen.far, of)}) were far from "
+        "the aggregate"
+    )
+    detail += f" ({', '.join(seen.who[:5])})" if seen.who else ""
+    detail += f"; {len(known.failed)} agents failed an audit" if known.failed or known.audits else ""
+    return Verdict(name, "held" if bad <= seen.tolerated else "broken", detail, known.basis)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.3g} %"
+
+
 CLAIMS: dict[str, Claim] = {
     c.name: c
     for c in (
@@ -196,6 +265,7 @@ CLAIMS: dict[str, Claim] = {
         Claim("truthful", "nobody gains by misreporting s, d or v", _truthful),
         Claim("false-name-proof", "nobody gains by splitting into several names", _false_name_proof),
         Claim("merger-proof", "nobody gains by merging with another agent", _merger_proof),
+        Claim("robust", "no round had more bad updates than its rule tolerates", _robust),
         Claim("optimal-welfare", "welfare reaches max_w sum_i v_i(w, s_max)", _optimal_welfare),
     )
 }
@@ -233,14 +303,6 @@ def outside_options(game: Game) -> Array | None:
     return maximise(alone, nobody, game.s_max, Search(), concave=bool(concave))[1]
 
 
-def worse_off(game: Game, w: Array, s: Array, paid: Array, outside: Array | None) -> tuple[Shortfall, ...] | None:
-    """The agents whose utility at (w, s) with these payments is below their outside option."""
-    if outside is None:
-        return None
-    utility = game.values(w, s) - game.costs(s) + paid
-    return _rows(game, utility, outside, utility < outside - _slack(utility))
-
-
 def over_budget(game: Game, paid: Array) -> tuple[Shortfall, ...] | None:
     """The agents that pay more than their budget."""
     if game.budget is None:
@@ -272,6 +334,10 @@ class Fact:
         return f"{shown} ({self.note})" if self.note else shown
 
 
+UNAUDITED: dict[Basis, str] = {
+    "reported": ", as reported: nobody signed or audited it",
+    "signed": ", as each of them signed: nobody audited it",
+}
 SAID: dict[Basis | None, str] = {
     "reported": "is what was said in their names: nobody signed it, so nobody can be held to it",
     "signed": "is what each of them signed: who said it is proven, not that it is true",
@@ -306,6 +372,8 @@ class Certificate:
     rationality_basis: Basis
     findings: tuple[Verdict, ...]
     basis: Basis | None = None  # how it is known what agents gave; None in certificates of older releases
+    tau: Fact | None = None  # the most that a further point is known to cost an agent in value; so is this
+    lost: tuple[str, ...] = ()  # agents that phase 1 went on without
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -321,6 +389,8 @@ class Certificate:
         read["payments"] = tuple(values["payments"])
         read["regret"] = Regret(**values["regret"])
         read["regret_with_all"] = values["regret_with_all"] and Regret(**values["regret_with_all"])
+        read["tau"] = values.get("tau") and Fact(**values["tau"])
+        read["lost"] = tuple(values.get("lost", ()))
         for name in ("losers", "over_budget"):
             read[name] = None if values[name] is None else tuple(Shortfall(**row) for row in values[name])
         read["findings"] = tuple(Verdict(**row) for row in values["findings"])
@@ -342,6 +412,8 @@ class Certificate:
                 ("treasury paid", self.deficit),
             )
         ]
+        if self.tau is not None:
+            rows.append(("tau", str(self.tau), self.tau.basis))
         rows.append(("worse off than alone", _shortfalls(self.losers, "has", "alone"), self.rationality_basis))
         if self.over_budget is not None:
             rows.append(("over budget", _shortfalls(self.over_budget, "pays", "budget"), self.rationality_basis))
@@ -349,6 +421,8 @@ class Certificate:
         lines = [head, *(f"  {label:<22}{text}  [{basis}]" for label, text, basis in rows)]
         if self.basis in SAID:
             lines.insert(1, f"  {'what agents gave':<22}{SAID[self.basis]}  [{self.basis}]")
+        if self.lost:
+            lines.insert(1, f"  {'absent in phase 1':<22}{', '.join(self.lost)}: counted with what they said last")
         if self.findings:
             lines += ["Claims", *(f"  {found.claim:<22}{found}  [{found.basis}]" for found in self.findings)]
         return "\n".join(lines)
@@ -360,7 +434,10 @@ class Evidence:
 
     `game` and `w` are None in a real federation, whose center knows neither c_i nor v_i. `s` is what each agent gave,
     `basis` how that is known, `game_basis` how the game is; `payments` are those that were made, `postings` what they
-    posted in minor units, one mapping per entry; `treasury` is what the center paid out.
+    posted in minor units, one mapping per entry; `treasury` is what the center paid out. `failed` are the agents whose
+    audit failed, with the step, `lost` those that phase 1 went on without. `slack` is what an agent may keep back and
+    counts as giving all. `alone` is what each says that training alone is worth to it, its cost taken off, `costs` what
+    it spent; `lump_sums` and `deposits` are in units of money. A run that is not `trained` cost nobody anything.
 
     >>> Evidence(("a", "b"), [3.0, 5.0], [3.0, 5.0], postings=({"a": -1, "b": 1},), basis="reported").regret.basis
     'unavailable'
@@ -383,6 +460,17 @@ class Evidence:
     game_basis: Basis = "exact"
     tol: float = 1e-6
     search: Search | None = None
+    trained: bool = True
+    slack: Array | float = 0.0
+    lost: tuple[str, ...] = ()
+    failed: Mapping[str, int] = field(default_factory=dict)
+    audits: Audits | None = None
+    robustness: Robustness | None = None
+    alone: Mapping[str, float] | None = None
+    costs: Mapping[str, float] | None = None
+    lump_sums: Mapping[str, float] | None = None
+    deposits: Mapping[str, float] | None = None
+    tau: Fact | None = None  # where there is no game
 
     def __post_init__(self) -> None:
         n = len(self.agents)
@@ -402,9 +490,14 @@ class Evidence:
         return weakest(self.basis, self.game_basis)
 
     @property
+    def made(self) -> tuple[Payment, ...]:
+        """The payments that are made with what the center could check."""
+        return tuple(payment for payment in self.payments if self.oracles is None or payment.made(self.oracles))
+
+    @property
     def steering(self) -> tuple[Payment, ...]:
         """The payments that agents follow and that a change in training still moves."""
-        return tuple(payment for payment in self.payments if payment.steers and payment.live)
+        return tuple(payment for payment in self.made if payment.steers and payment.live)
 
     @cached_property
     def regret(self) -> Regret:
@@ -413,7 +506,7 @@ class Evidence:
     @cached_property
     def regret_with_all(self) -> Regret | None:
         """With the payments that agents do not follow added; None where there are none."""
-        others = tuple(payment for payment in self.payments if not payment.steers)
+        others = tuple(payment for payment in self.made if not payment.steers)
         return self._regret((*self.steering, *others)) if others else None
 
     def _regret(self, paid: tuple[Payment, ...]) -> Regret:
@@ -432,17 +525,45 @@ class Evidence:
             return np.array(total, dtype=np.float64) / self.minor
         if self.game is None or self.w is None:
             return None
-        by_rule = [payment.expected(self.game, self.w, self.s) for payment in self.payments]
+        by_rule = [payment.expected(self.game, self.w, self.s) for payment in self.made]
         if any(amounts is None for amounts in by_rule):
             return None
-        return sum((amounts for amounts in by_rule if amounts is not None), start=np.zeros(len(self.agents)))
+        lump = np.array([(self.lump_sums or {}).get(name, 0.0) for name in self.agents])
+        return sum((amounts for amounts in by_rule if amounts is not None), start=lump)
+
+    @cached_property
+    def outside(self) -> dict[str, float]:
+        """What each agent has without the federation: by the game, else as it said; left out where nobody knows."""
+        known = None if self.game is None else outside_options(self.game)
+        if known is not None:
+            return dict(zip(self.agents, known.tolist(), strict=True))
+        return {name: float(value) for name, value in (self.alone or {}).items() if name in self.agents}
+
+    @cached_property
+    def utilities(self) -> dict[str, float]:
+        """What each agent has at the end, with what was paid: by the game, else by the values and costs it told."""
+        if self.paid is None:
+            return {}
+        if self.game is not None and self.w is not None:
+            own = self.game.values(self.w, self.s) - self.game.costs(self.s)
+            return dict(zip(self.agents, (own + self.paid).tolist(), strict=True))
+        told, spent = self.valuations or {}, self.costs or {}
+        paid = dict(zip(self.agents, self.paid.tolist(), strict=True))
+        return {name: told[name] - spent.get(name, 0.0) + paid[name] for name in self.agents if name in told}
+
+    @property
+    def compared(self) -> int:
+        """Of how many agents it is known what they have, here and alone."""
+        return len(self.agents) if not self.trained else len(self.outside.keys() & self.utilities.keys())
 
     @cached_property
     def losers(self) -> tuple[Shortfall, ...] | None:
-        """The agents that would be better off alone."""
-        if self.game is None or self.w is None or self.paid is None:
+        """The agents that would be better off alone; where nobody trained, everybody can still do that."""
+        if not self.compared:
             return None
-        return worse_off(self.game, self.w, self.s, self.paid, outside_options(self.game))
+        both = [name for name in self.agents if self.trained and name in self.outside and name in self.utilities]
+        rows = [Shortfall(name, self.utilities[name], self.outside[name]) for name in both]
+        return tuple(row for row in rows if row.amount < row.limit - 1e-9 * max(1.0, abs(row.amount)))
 
     @cached_property
     def over_budget(self) -> tuple[Shortfall, ...] | None:
@@ -452,7 +573,22 @@ class Evidence:
     def facts(self) -> dict[str, Fact]:
         if self.game is None or self.w is None:
             return _reported(self.valuations)
-        return _facts(self.game, self.w, self.s, self.steering, self.known, self.game_basis)
+        found = _facts(self.game, self.w, self.s, self.steering, self.known, self.game_basis)
+        if not self.trained:
+            note = "nobody trained, so nobody had a cost"
+            found["net_welfare"] = replace(found["welfare"], note=note)
+        return found
+
+    @property
+    def known_tau(self) -> Fact | None:
+        """The most that a further point takes from an agent's value: a bound at this w, or what is seen at (w, s)."""
+        if self.game is None or self.w is None:
+            return self.tau
+        bound = self.game.tau_at(self.w)
+        if bound is not None:
+            return Fact(bound, self.game_basis, "a bound at this w")
+        seen = float(np.max(-self.game.valuation.slope(self.w, self.s)))
+        return Fact(max(0.0, seen), self.known, "estimated from the slopes at this (w, s)")
 
 
 def certify(known: Evidence) -> Certificate:
@@ -475,6 +611,8 @@ def certify(known: Evidence) -> Certificate:
         rationality_basis="unavailable" if known.losers is None else known.known,
         findings=findings(known),
         basis=known.basis,
+        tau=known.known_tau,
+        lost=known.lost,
         **known.facts,
     )
 

@@ -63,6 +63,7 @@ class Quote:
     full: BetaRange | None  # and s_max an equilibrium
     cost_above_beta: tuple[str, ...]  # their last point costs more than it earns; only its value to them can make up
     phase_one_rounds: int | None
+    deficit: float | None  # what the treasury pays over the run; None where that is not known
     assumptions: tuple[str, ...]
 
     @property
@@ -141,6 +142,7 @@ def quote(
         full=full,
         cost_above_beta=() if price is None else _dear(game, float(price)),
         phase_one_rounds=_rounds(game, gamma, float(price), dom) if price is not None and phase_one else None,
+        deficit=_deficit(game, payments, w, s),
         assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
     )
 
@@ -149,6 +151,11 @@ def _shown_price(payment: Payment, price: Fraction | None, proposed: bool) -> st
     if price is None or payment.price != price:
         return payment.summary()
     return f"beta = {_decimal(price)} per point ({'proposed' if proposed else 'as given'})"
+
+
+def _deficit(game: Game, payments: Sequence[Payment], w: Array, s: Array) -> float | None:
+    found = [payment.deficit(game, w, s) for payment in payments]
+    return None if None in found else float(sum(one for one in found if one is not None))
 
 
 def _keeps(game: Game, live: Sequence[Payment]) -> bool:
@@ -396,6 +403,8 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
         facts.append(
             ("  with s_max stable", "none: the payment is sunk in training" if found.full is None else str(found.full))
         )
+    if found.deficit != 0.0:
+        facts.append(("treasury pays", _shown(found.deficit)))
     if found.cost_above_beta:
         facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:

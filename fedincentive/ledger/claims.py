@@ -9,12 +9,13 @@ the payments that follow from it. `reports-contribute` keeps the last word of ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from .. import draws
 from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
+from ..payments.contribution import SCORED, scored
 from ..provenance.keys import PublicKey, from_base64, words
 from ..terms import Terms
 from .audits import Audits
@@ -43,6 +44,10 @@ class Claims:
         self.round = -1  # of the last training round that was reported
         self.signatures = 0
         self.first: int | None = None  # the first training round
+        self.failed: dict[str, int] = {}  # who failed an audit counts 0 from then on
+        self.drawn = set(terms.s_max)  # for the last training round
+        self.answered: dict[str, int] = {}  # what they delivered in it
+        self.scores = dict.fromkeys(terms.s_max, 0)  # where a round compares the asked with the asked
         self.audits = Audits(run, terms) if terms.auditors else None
 
     def accepted(self, body: Body) -> Iterator[Problem]:
@@ -94,28 +99,29 @@ class Claims:
         asked = set(self.total)
         if phase == "train" and self.terms.sampled is not None:
             step, agents = body["round"] - (self.first or 0), sorted(self.total)
-            asked = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
-        if phase == "train" and self.audits is not None:
-            asked -= set(self.audits.failed)
+            asked = self.drawn = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
+        if phase == "train":
+            asked = asked - set(self.failed)  # who failed an audit is not asked again
         if sorted([*said, *absent]) != sorted(asked):
             odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
             yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."
 
     def _deliver(self, given: Mapping[str, Any], number: int) -> None:
         """The absent delivered nothing; who was not asked counts as before, at first with what it committed."""
-        self.delivered.update(dict.fromkeys(given.get("absent", ()), 0))
-        self.delivered.update(_said(given, "delivered"))
-        if self.audits is not None:
-            self.delivered.update(dict.fromkeys(self.audits.failed, 0))
+        said = {agent: points for agent, points in _said(given, "delivered").items() if agent not in self.failed}
+        self.delivered.update({**dict.fromkeys((*given.get("absent", ()), *self.failed), 0), **said})
+        self.answered = {**dict.fromkeys(self.drawn, 0), **said}
+        for agent, score in scored(self.answered).items():
+            self.scores[agent] = self.scores.get(agent, 0) + score
         for agent in self.total:
             self.total[agent] += self.delivered.get(agent, 0)
         self.round = number
 
-    def audited(self, body: Body) -> Iterator[Problem]:
-        """The audits of a step: who failed counts nothing from that step on."""
+    def audited(self, body: Body) -> Generator[Problem, None, dict[str, int]]:
+        """The audits of a step: who failed counts nothing from that step on. Returns who did, and in which step."""
         if self.audits is None:
             yield "audit", "there are audits, but the run's terms name no auditors."
-            return
+            return {}
         before = set(self.audits.failed)
         taken = yield from self.audits.take(body)
         self.signatures += len(body["inputs"]["heard"])
@@ -123,6 +129,7 @@ class Claims:
             self.total[agent] -= sum(delivered[agent] for delivered in taken)
             self.delivered[agent] = 0
         self.round = body["round"]
+        return {agent: step for agent, step in self.audits.failed.items() if agent not in before}
 
     def committed(self, body: Body) -> Iterator[Problem]:
         yield from self._compare("s", body["inputs"]["s"], self.s)
@@ -134,7 +141,8 @@ class Claims:
             yield "claims", f"no signed reports of round {body['round']} come before it."
         known = {
             "s": self.s,
-            "delivered": self.delivered,
+            "delivered": self.answered if body["rule"] == SCORED else self.delivered,
+            "scores": self.scores,
             "total": self.total,
             "valuations": self.valuations,
             "previous": self.previous,

@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ..entry import canonical
+from ..entry import RESERVED, canonical
 from ..errors import LedgerError
 from ..files import cell
-from ..payments import TREASURY
 from . import chain
 from .chain import Checkpoint
 from .store import Ledger
@@ -107,7 +106,7 @@ def _beancount_names(accounts: list[str]) -> dict[str, str]:
         clashes = plain != account or plain.lower() in used
         used.add(plain.lower())
         tail = f"-{hashlib.sha256(account.encode()).hexdigest()[:16]}" if clashes else ""
-        names[account] = "Equity:Treasury" if account == TREASURY else f"Liabilities:Agents:A-{plain}{tail}"
+        names[account] = f"Equity:{account.title()}" if account in RESERVED else f"Liabilities:Agents:A-{plain}{tail}"
     return names
 
 

@@ -19,7 +19,7 @@ from fractions import Fraction
 from hashlib import sha256
 
 from .. import terms
-from ..entry import TREASURY, Entry, canonical
+from ..entry import RESERVED, Entry, canonical
 from ..errors import LedgerError
 from ..payments.exact import apportion
 from ..provenance.merkle import leaf
@@ -92,12 +92,12 @@ class Payout:
 
     @property
     def credits(self) -> list[PayoutLine]:
-        """Who is to be paid; the treasury is the payer's own."""
-        return [line for line in self.lines if line.open > 0 and line.account != TREASURY]
+        """Who is to be paid; treasury and escrow are the payer's own."""
+        return [line for line in self.lines if line.open > 0 and line.account not in RESERVED]
 
     @property
     def invoices(self) -> list[PayoutLine]:
-        return [line for line in self.lines if line.open < 0 and line.account != TREASURY]
+        return [line for line in self.lines if line.open < 0 and line.account not in RESERVED]
 
 
 def payout(book: Ledger, by: str, of: str, currency: str, at: int | None = None) -> Payout:

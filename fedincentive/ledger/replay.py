@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .. import payments, terms
-from ..entry import COMMITMENT, CORRECTION
+from ..entry import COMMITMENT, CORRECTION, ESCROW
 from ..errors import FedIncentiveError
 from ..payments import TREASURY, Amounts, Payment
 from ..payments.base import Body, Problem, points_within
@@ -57,6 +57,9 @@ class RunSoFar:
     memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each payment
     agreed: dict[str, Payment] = field(default_factory=dict)
     claims: Claims | None = None  # of a signed run
+    failed: dict[str, int] = field(default_factory=dict)  # the first step whose audit an agent did not pass
+    followed: dict[str, dict[str, int]] = field(default_factory=dict)  # by kind of entry: the failures it followed from
+    failed_in: int = 0  # the round of the last audit that failed
 
 
 class Replay:
@@ -137,14 +140,16 @@ class Replay:
         kind, rule, number = body["kind"], body["rule"], body["round"]
         if (memo := kind.partition("-")[0]) in LATER:
             kind = memo
-        before = run.counts.get(kind, 0)
-        run.counts[kind], run.entries = before + 1, run.entries + 1
         own = {claims.RULE: claims.PREFIX, audits.RULE: audits.PREFIX}
         if (rule in KIND_OF and kind != KIND_OF[rule]) or any(
             (rule == other) != kind.startswith(prefix) for other, prefix in own.items()
         ):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)
+        if payment is not None and (plain := kind.partition("-")[0]) in payment.kinds:
+            kind = plain  # what follows from audits ends with the first step that failed
+        before = run.counts.get(kind, 0)
+        run.counts[kind], run.entries = before + 1, run.entries + 1
         if payment is not None and kind not in payment.kinds:
             yield "kind", f"a {kind} cannot have the rule {rule}"
         agreed = run.terms
@@ -156,7 +161,9 @@ class Replay:
             if number < run.last:
                 yield "order", f"it is of round {number}, an entry of round {run.last} came before it"
             run.last = max(run.last, number)
-        names = set(agreed.s_max) | {TREASURY}
+        if agreed.bound and run.failed:
+            yield from (("terms", wrong) for wrong in _unfollowed(run, body))
+        names = set(agreed.s_max) | {TREASURY, *([ESCROW] if agreed.deposits else [])}
         if agreed.s_max and (strangers := sorted(set(body["postings"]) - names)):
             yield "terms", f"{strangers[0]!r} has a posting but is not in the run's terms"
         if payment is None or kind not in payment.kinds:
@@ -167,24 +174,38 @@ class Replay:
             yield "terms", f"the payment {payment.name!r} was not agreed"
         else:
             own = run.agreed[payment.name]
-            yield from (("terms", wrong) for wrong in self._in_time(run, own, body, before))
+            yield from (("terms", wrong) for wrong in self._in_time(run, own, kind, body, before))
             yield from (("terms", wrong) for wrong in own.against(body, agreed))
-            if run.claims is not None:
-                yield from run.claims.against(body, payment.told(SimpleNamespace(**body)))  # type: ignore[arg-type]
+            told = payment.told(SimpleNamespace(**body))  # type: ignore[arg-type]
+            if run.claims is not None and (told or own.schedule().get(kind) not in ("commit", "audit", "over")):
+                yield from run.claims.against(body, told)
 
-    def _in_time(self, run: RunSoFar, payment: Payment, body: Body, before: int) -> Iterator[str]:
+    def _fail(self, run: RunSoFar, failed: Mapping[str, int], number: int) -> None:
+        """An entry of this round says that these agents failed the audits of these steps."""
+        for agent, step in failed.items():
+            run.failed[agent] = min(step, run.failed.get(agent, step))
+        run.failed_in = number if failed else run.failed_in
+        if run.claims is not None:
+            run.claims.failed = run.failed
+
+    def _in_time(self, run: RunSoFar, payment: Payment, kind: str, body: Body, before: int) -> Iterator[str]:
         """Whether an entry comes when it is due: once in each training round, or once at the beginning or the end."""
         schedule = payment.schedule()
-        when, rounds = schedule.get(body["kind"]), run.terms.rounds if run.terms else None
+        when, rounds = schedule.get(kind), run.terms.rounds if run.terms else None
         if not schedule or rounds is None:
             return
         if when is None:
-            yield f"a {body['kind']} was not agreed"
+            yield f"a {kind} was not agreed"
             return
         if run.first is None:
             yield "it comes before the commitments"
             return
-        due = run.first + {"step": before, "end": rounds - 1, "commit": 0}[when]
+        if when == "audit":
+            yield from _follows(run, kind, body)
+            return
+        if when == "over" and not before and body["round"] >= run.first + rounds - 1:
+            return
+        due = run.first + {"step": before, "end": rounds - 1, "commit": 0, "over": rounds}[when]
         if before >= (rounds if when == "step" else 1):
             yield f"{before} entries of this kind came before it, agreed are {rounds if when == 'step' else 1}"
         elif body["round"] != due:
@@ -239,7 +260,8 @@ class Replay:
         if run.claims is None:
             yield "audit", "there are audits, but the run's terms name no keys."
         else:
-            yield from run.claims.audited(body)
+            failed = yield from run.claims.audited(body)
+            self._fail(run, failed, body["round"])
         yield {}
 
     def _dispute(self, body: Body) -> Iterator[Problem | Amounts]:
@@ -299,6 +321,37 @@ class Replay:
         if target is None or target["run"] != body["run"]:
             raise ValueError(f"entry {body['inputs']['corrects']}, which it corrects, is not an entry of its run")
         return target
+
+
+def _follows(run: RunSoFar, kind: str, body: Body) -> Iterator[str]:
+    """Whether an entry takes up the audits that failed since the last one of its kind, all of them and no others."""
+    before, given = run.followed.setdefault(kind, {}), body["inputs"]["failed"]
+    once = kind == "forfeit"
+    new = {a: step for a, step in run.failed.items() if a not in before or (not once and step < before[a])}
+    if given and body["kind"] != f"{kind}-{min(given.values())}":
+        yield f"its kind is {body['kind']}, it follows from step {min(given.values())}"
+    for agent in sorted({*given, *new}):
+        if given.get(agent) != new.get(agent):
+            yield f"{agent!r} failed {_step(given.get(agent))} by it, its audits say {_step(new.get(agent))}"
+    if body["round"] != run.failed_in:
+        yield f"it is of round {body['round']}, the audit failed in round {run.failed_in}"
+    before.update(given)
+
+
+def _unfollowed(run: RunSoFar, body: Body) -> Iterator[str]:
+    """Whether an audit that failed in an earlier round, or before the refund, was left without what is due on it."""
+    if body["round"] == run.failed_in and body["kind"] != "refund":
+        return
+    for payment in run.agreed.values():
+        for kind in (kind for kind, when in payment.schedule().items() if when == "audit"):
+            before = run.followed.setdefault(kind, {})
+            for agent in sorted(set(run.failed) - set(before)):
+                yield f"{agent!r} failed an audit in round {run.failed_in}, and no {kind} followed"
+                before[agent] = run.failed[agent]
+
+
+def _step(step: int | None) -> str:
+    return "no audit" if step is None else f"that of step {step}"
 
 
 def _compare(derived: Mapping[str, int], posted: Mapping[str, int]) -> Iterator[Problem]:

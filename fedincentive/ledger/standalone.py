@@ -42,7 +42,14 @@ KINDS = {
     "audit/1": ("audit",),
     "contribution/1": ("settlement",),
     "tranche/1": ("tranche", "settlement"),
+    "tranche/2": ("tranche", "settlement"),
+    "clawback/1": ("clawback",),
+    "deposit/1": ("deposit",),
+    "forfeit/1": ("forfeit",),
+    "refund/1": ("refund",),
+    "lump/1": ("lump",),
     "truthful/1": ("truthful",),
+    "truthful/2": ("truthful",),
     "reversal/1": ("correction",),
     "transfer/1": ("correction",),
     "reversal/2": ("correction",),
@@ -52,7 +59,13 @@ KINDS = {
     "payout/1": ("payout",),
 }
 MEMOS = ("dispute/1", "close/1", "payout/1")  # may come after later rounds; their kinds may end with a digest
-PAYS = {"contribution/1": "contribution", "tranche/1": "contribution", "truthful/1": "truthful"}
+PAYS = {
+    **dict.fromkeys(("contribution/1", "tranche/1", "tranche/2", "clawback/1"), "contribution"),
+    **dict.fromkeys(("truthful/1", "truthful/2"), "truthful"),
+    **dict.fromkeys(("deposit/1", "forfeit/1", "refund/1"), "deposit"),
+    "lump/1": "lump",
+}
+TRUTHFUL = ("truthful/2", "truthful/1")  # the first one is what new runs agree on
 LIMIT = 2**63 - 1
 EVERY = 5.0  # seconds between two words on how far it is
 
@@ -132,6 +145,10 @@ class Runs:
         self.reversed: set[int] = set()
         self.so_far: dict[str, Body] = {}
         self.closed = 0  # entries in closed periods
+        self.scores: dict[str, Amounts] = {}
+        self.by_step: dict[str, dict[int, Amounts]] = {}  # what was delivered, in audited runs
+        self.escrow: dict[str, Amounts] = {}
+        self.depositors: dict[str, list[str]] = {}
 
     def derive(self, body: Body, complain: Complain) -> Amounts:
         given, rule = body["inputs"], body["rule"]
@@ -141,8 +158,14 @@ class Runs:
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
         if rule == "tranche/1":
             return self.tranche(body, given, complain)
-        if rule == "truthful/1":
+        if rule in TRUTHFUL:
             return self.truthful(body, given, complain)
+        if rule in ("tranche/2", "clawback/1"):
+            return self.scored(body, given, complain)
+        if PAYS.get(rule) == "deposit":
+            return self.deposited(body, given, complain)
+        if rule == "lump/1":
+            return shares({agent: exact(money) * self.minor for agent, money in given["amounts"].items()}, 0)
         target = self.bodies.get(given["corrects"])
         if target is None or target["run"] != body["run"]:
             raise ValueError("it corrects no earlier entry of its run")
@@ -170,10 +193,67 @@ class Runs:
             posted[agent] = posted.get(agent, 0) + amount
         return derived
 
+    def scored(self, body: Body, given: Body, complain: Complain) -> Amounts:
+        """Points of the asked compared with the asked, or taken back: what is due on all so far, less what was paid."""
+        run, asked, told = body["run"], exactly(given["asked"]), given["scores"]
+        terms = [given["beta"], given["rounds"], given["scale"]]
+        if self.terms.setdefault(run, terms) != terms:
+            complain("terms", "beta, rounds or scale changed within the run")
+        scores = self.scores.setdefault(run, dict.fromkeys(told, 0))
+        steps, posted = self.by_step.setdefault(run, {}), self.posted.setdefault(run, {})
+        among = set(given.get("delivered", told))
+        rounds = [(given.get("delivered", {}), 1)]
+        if body["rule"] == "clawback/1":
+            among, rounds, taken = set(given["failed"]), [], dict.fromkeys(given["failed"], 0)
+            for agent, first in given["failed"].items():
+                for points in [steps[at] for at in steps if at >= exactly(first) and steps[at].get(agent)]:
+                    rounds.append(({one: points[one] * (one == agent) for one in points}, -1))
+                    taken[agent] += points[agent]
+                    among |= set(points)
+                    points[agent] = 0
+            if taken != given["taken"]:
+                complain("total", "other points are taken back than were delivered")
+        elif "delivered" in given and len(among) != asked:
+            complain("total", f"{len(among)} agents delivered, asked were {asked}")
+        for points, sign in rounds:
+            for agent in points:
+                scores[agent] += sign * (len(points) * exactly(points[agent]) - sum(points.values()))
+        if body["kind"] != "settlement" and scores != told:
+            complain("total", "the scores do not follow from what was delivered")
+        if "step" in given:
+            steps[exactly(given["step"])] = dict(given["delivered"])
+        self.scores[run] = dict(told)
+        price = rate(given["beta"]) * len(told) / (exactly(given["rounds"]) * asked * (asked - 1))
+        due = {a: price * exactly(told[a]) * self.minor / exactly(given["scale"]) - posted.get(a, 0) for a in among}
+        mean = sum(due.values()) / len(due)
+        for agent, amount in body["postings"].items():
+            posted[agent] = posted.get(agent, 0) + amount
+        return shares({agent: amount - mean for agent, amount in due.items()}, body["round"])
+
+    def deposited(self, body: Body, given: Body, complain: Complain) -> Amounts:
+        money, run = {agent: exactly(amount) for agent, amount in given["deposits"].items()}, body["run"]
+        if min(money.values(), default=0) < 0:
+            raise ValueError("a deposit is negative")
+        if body["rule"] == "deposit/1":
+            self.escrow[run], self.depositors[run] = dict(money), sorted(money)
+            return {"escrow": sum(money.values()), **{agent: -amount for agent, amount in money.items()}}
+        held, agents = self.escrow.get(run, {}), self.depositors.get(run, [])
+        if {agent: held.get(agent) for agent in money} != money:
+            raise ValueError("the escrow does not hold these deposits")
+        self.escrow[run] = {agent: amount for agent, amount in held.items() if agent not in money}
+        if body["rule"] == "refund/1":
+            if self.escrow[run]:
+                complain("terms", "it does not give back all that the escrow holds")
+            return {"escrow": -sum(money.values()), **money}
+        part = {agent: Fraction(sum(money.values()) - money.get(agent, 0), len(agents) - 1) for agent in agents}
+        return shares({**part, "escrow": Fraction(-sum(money.values()))}, body["round"])
+
     def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
         value, h, minor = given["valuations"], given["h"], self.minor
-        before, known = given.get("previous", {}), self.valued.get(body["run"])
-        if h == "previous" and known is not None and before != known:
+        before, known = given.get("previous", given.get("baseline", {})), self.valued.get(body["run"])
+        if body["rule"] == TRUTHFUL[0] and h == "previous" and ("baseline" in given) != (known is None):
+            complain("previous", "the first entry of a run, and no other, is measured from a baseline")
+        elif h == "previous" and known is not None and before != known:
             complain("previous", "the previous valuations are not those of the run's last truthful entry")
         self.valued[body["run"]] = value
         if h not in ("previous", "zero", "clarke") or given["phi"] not in ("none", "paper", "audited"):
@@ -197,7 +277,7 @@ class Runs:
     def hold(self, body: Body, complain: Complain) -> None:
         """Everything in which an entry differs from the terms, which are its run's first entry."""
         run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
-        if rule in (*MEMOS, "audit/1"):
+        if rule in (*MEMOS, "clawback/1", "forfeit/1", "audit/1"):  # their kinds end with a digest, or with a step
             kind = kind.split("-")[0]
         if kind not in KINDS[rule]:
             complain("kind", f"a {kind} cannot have the rule {rule}")
@@ -230,14 +310,15 @@ class Runs:
         elif rule == "audit/1" and (said is None or said.audits is None):
             complain("audit", "there are audits, but the run's terms name no auditors")
         elif rule == "audit/1" and said is not None:
-            said.audit(body, complain)
+            self.fail(run, said.audit(body, complain), body["round"])
         if terms is None and kind == "commitment":
             so_far["committed"] = given
         if terms is None:
             self.hold_to_commitment(so_far.get("committed"), body, complain)
             return
         agents = {name: exactly(agreed["s_max"]) for name, agreed in terms["agents"].items()}
-        for account in sorted(set(body["postings"]) - set(agents) - {"treasury"}):
+        held = {"escrow"} if "deposit" in terms["payments"] else set()
+        for account in sorted(set(body["postings"]) - set(agents) - {"treasury"} - held):
             complain("terms", f"{account!r} has a posting but is not in the run's terms")
         if kind == "correction":
             if not str(given.get("reason", "")).strip():
@@ -246,6 +327,7 @@ class Runs:
         if body["round"] < so_far["last"]:
             complain("order", "an entry of a later round came before it")
         so_far["last"] = max(so_far["last"], body["round"])
+        self.hold_failures(so_far, body, complain)
         if kind == "commitment":
             if so_far["first"] is not None:
                 complain("terms", "the commitments come once")
@@ -253,13 +335,16 @@ class Runs:
             if given["s_max"] != agents or given["scale"] != terms["scale"]:
                 complain("terms", "its s_max or scale are not those of the run's terms")
             prices = [exact(p["terms"].get("beta", 0)) for n, p in terms["payments"].items() if n == "contribution"]
-            if set(terms["payments"]) <= {"contribution", "truthful"} and exact(given["beta"]) != sum(prices):
+            if set(terms["payments"]) <= set(PAYS.values()) and exact(given["beta"]) != sum(prices):
                 complain("terms", "its beta is not the agreed one")
             points_within(given["s"], agents, 1, complain)
             if said is not None:
                 said.commit(given["s"], complain)
         elif rule in PAYS:
-            self.hold_payment(so_far, body, before, agents, complain)
+            if "failed" in given and kind in ("clawback", "forfeit"):
+                if body["kind"] != f"{kind}-{min(given['failed'].values())}":
+                    complain("kind", "its kind does not name the first step that failed")
+            self.hold_payment(so_far, {**body, "kind": kind}, before, agents, complain)
 
     def hold_correction(self, body: Body, signed: bool, complain: Complain) -> None:
         """Two persons sign a correction of version 2; a signed run has no others."""
@@ -339,18 +424,28 @@ class Runs:
         if PAYS[body["rule"]] not in terms["payments"]:
             complain("terms", "this payment was not agreed")
             return
-        if body["run"] in self.said:
+        if body["run"] in self.said and PAYS[body["rule"]] in ("contribution", "truthful") and kind != "clawback":
             self.said[body["run"]].pay(body, complain)
+        if PAYS[body["rule"]] in ("deposit", "lump"):
+            self.hold_beside(so_far, body, before, agents, complain)
+            return
         agreed, rounds = terms["payments"][PAYS[body["rule"]]]["terms"], exactly(terms["rounds"])
         settlement = agreed.get("settlement", "tranches")
-        when = {"tranches": ("tranche", "tranche/1", None), "end": ("settlement", "tranche/1", rounds - 1)}
+        by_scores = "sampled" in agreed or "auditors" in agreed
+        rule = "tranche/2" if by_scores else "tranche/1"
+        when = {"tranches": ("tranche", rule, None), "end": ("settlement", rule, rounds - 1)}
         when["commitment"] = ("settlement", "contribution/1", 0)
-        wanted = ("truthful", "truthful/1", None) if kind == "truthful" else when[settlement]
+        if kind == "clawback":
+            when["tranches"] = ("clawback", "clawback/1", None) if "auditors" in agreed else ("tranche", rule, None)
+        newer = TRUTHFUL[0] in terms["payments"].get("truthful", {}).get("rules", [])
+        wanted = ("truthful", TRUTHFUL[0 if newer else 1], None) if kind == "truthful" else when[settlement]
         if (kind, body["rule"]) != wanted[:2]:
             complain("terms", f"agreed are entries of kind {wanted[0]} by rule {wanted[1]}")
             return
         most = rounds if wanted[2] is None else 1
-        if so_far["first"] is None:
+        if kind == "clawback":
+            self.hold_failed(so_far, body, complain)
+        elif so_far["first"] is None:
             complain("terms", "it comes before the commitments")
         elif before >= most:
             complain("terms", f"{before} entries of this kind came before it, agreed are {most}")
@@ -362,10 +457,85 @@ class Runs:
         for key in ("beta", "scale") if settlement == "commitment" else ("beta", "scale", "rounds"):
             if given[key] != agreed[key]:
                 complain("terms", f"{key} is {given[key]!r}, agreed is {agreed[key]!r}")
+        if by_scores and settlement != "commitment":
+            asked = min(agreed.get("sampled", len(agents)), len(agents))
+            if given["asked"] != asked or set(given["scores"]) != set(agents):
+                complain("terms", f"agreed are {asked} agents asked, and a score of each agent of the terms")
+            if ("step" in given) != ("auditors" in agreed and kind == "tranche"):
+                complain("terms", "a tranche names its step in audited runs, and in no others")
+            points = given.get("delivered", {})
+            points_within(points, {a: most for a, most in agents.items() if a in points}, 1, complain)
+            return
         points = given["s" if settlement == "commitment" else "delivered"]
         points_within(points, agents, rounds if settlement == "end" else 1, complain)
 
+    def hold_beside(self, so_far: Body, body: Body, before: int, agents: Amounts, complain: Complain) -> None:
+        """Deposits and lump sums: their amounts are those of the terms, and they come when they are due."""
+        terms, kind, given = so_far["terms"], body["kind"], body["inputs"]
+        agreed, first = terms["payments"][PAYS[body["rule"]]]["terms"], so_far["first"]
+        if kind == "forfeit":
+            self.hold_failed(so_far, body, complain)
+        elif first is None:
+            complain("terms", "it comes before the commitments")
+        elif before:
+            complain("terms", f"{before} entries of this kind came before it, agreed is 1")
+        elif body["round"] < first + exactly(terms["rounds"]) - 1 if kind == "refund" else body["round"] != first:
+            complain("terms", "it is not of the round in which it was due")
+        if kind == "lump":
+            sums = {agent: exact(agreed["lump_sums"].get(agent, 0)) for agent in agents}
+            spread = sum(sums.values(), Fraction(0)) / len(sums)
+            if given["amounts"] != {agent: str(money - spread) for agent, money in sums.items()}:
+                complain("terms", "the lump sums are not the agreed ones")
+            return
+        due = {agent: deposit(agreed, points, len(agents)) for agent, points in agents.items()}
+        if {agent: given.get("deposit") for agent, given in terms["agents"].items()} != due:
+            complain("terms", "the deposits in the terms are not those that its numbers ask for")
+        told = given["deposits"]
+        if told != (due if kind == "deposit" else {agent: due.get(agent) for agent in told}):
+            complain("terms", "the deposits are not the agreed ones")
+        if kind == "forfeit" and set(told) != set(given["failed"]):
+            complain("terms", "other deposits are forfeited than of those that failed")
+
+    def hold_failed(self, so_far: Body, body: Body, complain: Complain) -> None:
+        """A forfeit or claw-back takes up all audits that failed since the last one, and no others."""
+        known, kind, given = so_far.setdefault("failed", {}), body["kind"], body["inputs"]["failed"]
+        before = so_far.setdefault("followed", {}).setdefault(kind, {})
+        new = {a: n for a, n in known.items() if a not in before or (kind != "forfeit" and n < before[a])}
+        if given != new:
+            complain("terms", "it does not follow from the audits that failed")
+        if body["round"] != so_far.get("failed_in"):
+            complain("terms", "no audit failed in its round")
+        before.update(given)
+
+    def hold_failures(self, so_far: Body, body: Body, complain: Complain) -> None:
+        """What is due on an audit that failed comes in its round, and before the refund."""
+        failed, payments = so_far.get("failed", {}), so_far["terms"]["payments"]
+        if not failed or (body["round"] == so_far["failed_in"] and body["kind"] != "refund"):
+            return
+        kinds = ["forfeit"] * ("deposit" in payments)
+        kinds += ["clawback"] * ("auditors" in payments.get("contribution", {"terms": {}})["terms"])
+        for kind in kinds:
+            before = so_far.setdefault("followed", {}).setdefault(kind, {})
+            for agent in sorted(set(failed) - set(before)):
+                complain("terms", f"{agent!r} failed an audit, and no {kind} followed")
+                before[agent] = failed[agent]
+
+    def fail(self, run: str, failed: Amounts, number: int) -> None:
+        """An entry of this round says that these agents failed the audits of these steps."""
+        so_far = self.so_far.setdefault(run, {"terms": None, "first": None, "last": 0, "counts": {}, "entries": 0})
+        known = so_far.setdefault("failed", {})
+        for agent, step in failed.items():
+            known[agent] = min(exactly(step), known.get(agent, step))
+        so_far["failed_in"] = number if failed else so_far.get("failed_in")
+        if run in self.said:
+            self.said[run].failed = known
+
     def hold_truthful(self, terms: Body, agreed: Body, given: Body, agents: Amounts, complain: Complain) -> None:
+        oracles, newer = set(terms["oracles"]), TRUTHFUL[0] in terms["payments"]["truthful"]["rules"]
+        if newer and agreed.get("unchecked") != "yes" and not {"update", "valuation"} <= oracles:
+            complain("terms", "it pays on words that no oracle checks, which was not agreed")
+        if "baseline" in given and set(given["baseline"]) != (set(agents) if "valuation" in oracles else set()):
+            complain("terms", "its baseline is not of the agents in the terms, or nobody could know it")
         cap = exact(agreed["loss_cap"]) * exact(agreed["value_per_nat"])
         price = exact(agreed["fine"]) if "fine" in agreed else len(agents) * cap
         fine = round(price * self.minor / (exact(agreed["audit"]) * exact(agreed["detection"])))
@@ -377,7 +547,8 @@ class Runs:
                 complain("terms", f"{key} is {given[key]!r}, agreed is {value!r}")
         if set(given["valuations"]) != set(agents):
             complain("terms", "other agents are valued than those in the run's terms")
-        if any(abs(value) > cap * self.minor + 1 for value in given["valuations"].values()):
+        values = [*given["valuations"].values(), *given.get("baseline", {}).values()]
+        if any(abs(exactly(value)) > cap * self.minor + 1 for value in values):
             complain("terms", f"somebody is valued beyond {float(cap):g}, which was agreed")
 
     def hold_to_commitment(self, committed: Body | None, body: Body, complain: Complain) -> None:
@@ -390,6 +561,17 @@ class Runs:
             points_within(body["inputs"]["delivered"], committed["s_max"], 1, complain)
         for account in sorted(set(body["postings"]) - set(committed.get("s_max") or body["postings"]) - {"treasury"}):
             complain("terms", f"{account!r} has a posting but did not commit")
+
+
+def deposit(agreed: Body, points: int, n: int) -> int:
+    """The least deposit for these points among n agents, in minor units, rounded up."""
+    q, delta, kept = exact(agreed["audit"]), exact(agreed["detection"]), -(-points // exactly(agreed["scale"]))
+    earned = exact(agreed["beta"]) * kept * n / (exactly(agreed["rounds"]) * min(agreed.get("sampled", n), n))
+    missed = (1 - delta) ** min(exactly(agreed["openings"]), kept)
+    invented = earned / (q * (1 - missed)) - earned if missed != 1 else Fraction(0)
+    steered = earned / q - earned + exact(agreed["steering"]) * (1 / q + exactly(agreed["lag"]))
+    least = max(invented, steered) * (n - 1) / (n - min(exactly(agreed["colluding"]), n - 1))
+    return -(-least * exactly(agreed["minor"]) // 1)
 
 
 def points_within(given: Amounts, most: Amounts, times: int, complain: Complain) -> None:
@@ -419,6 +601,9 @@ class Said:
         self.values_before: Amounts = {}
         self.trained: Any = None  # the last round that training was reported of
         self.audits = Audits(run, terms, self.terms, signatures) if "auditors" in terms else None
+        self.failed: Amounts = {}  # who failed an audit counts 0 from then on
+        self.answered: Amounts = {}  # what the asked delivered in that round
+        self.scores = dict.fromkeys(self.keys, 0)
 
     def accept(self, body: Body, complain: Complain) -> None:
         accepted = body["inputs"].get("accepted", {})
@@ -428,13 +613,15 @@ class Said:
         if self.audits is not None:
             self.audits.show(0, {agent: words.get("reveal") for agent, words in accepted.items()}, complain)
 
-    def audit(self, body: Body, complain: Complain) -> None:
-        """Who failed counts nothing from that step on."""
+    def audit(self, body: Body, complain: Complain) -> Amounts:
+        """Who failed counts nothing from that step on; returns the step of each."""
         assert self.audits is not None
-        for agent, steps in self.audits.take(body, complain).items():
+        lost = self.audits.take(body, complain)
+        for agent, steps in lost.items():
             self.total[agent] -= sum(delivered.get(agent, 0) for delivered in steps)
             self.delivered[agent] = 0
         self.trained = body["round"]
+        return {agent: self.audits.failed[agent] for agent in lost}
 
     def take(self, body: Body, complain: Complain) -> None:
         given, phase = body["inputs"], body["kind"][len("reports-") :]
@@ -468,9 +655,13 @@ class Said:
         if phase != "contribute":
             self.values.update(told["valuation"])
         if phase == "train":  # the absent delivered nothing; who was not asked counts as before
-            self.delivered.update({agent: 0 for agent in given.get("absent", [])})
-            self.delivered.update(told["delivered"])
-            self.delivered.update(dict.fromkeys(failed, 0))
+            counted = {agent: points * (agent not in self.failed) for agent, points in told["delivered"].items()}
+            drawn = [*given.get("absent", []), *(failed if self.sampled >= len(self.keys) else ())]
+            self.answered = {**dict.fromkeys(drawn, 0), **counted}
+            self.delivered.update({**dict.fromkeys(failed, 0), **self.answered})
+            for agent, points in self.answered.items():
+                compared = len(self.answered) * points - sum(self.answered.values())
+                self.scores[agent] = self.scores.get(agent, 0) + compared
             self.total = {agent: points + self.delivered.get(agent, 0) for agent, points in self.total.items()}
             self.values_before, self.trained = dict(self.values), body["round"]
             if self.audits is not None:
@@ -487,10 +678,13 @@ class Said:
         if rule == "contribution/1":
             self.compare("s", given["s"], self.s, complain)
         if body["kind"] == "tranche":
-            self.compare("delivered", given["delivered"], self.delivered, complain)
+            last = self.answered if rule == "tranche/2" else self.delivered
+            self.compare("delivered", given["delivered"], last, complain)
+        elif rule == "tranche/2":
+            self.compare("scores", given["scores"], self.scores, complain)
         if rule == "tranche/1":
             self.compare("total", given["total"], self.total, complain)
-        if rule == "truthful/1":
+        if rule in TRUTHFUL:
             self.compare("valuations", given["valuations"], self.values, complain)
             if "previous" in given:
                 self.compare("previous", given["previous"], self.values_before, complain)

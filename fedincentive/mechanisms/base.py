@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from .. import aggregation, payments
 from ..checks import nearest
 from ..errors import SettingError
 from ..messages import Phase
-from ..payments import Oracles, Payment, Promises
+from ..payments import Deposit, LumpSum, Oracles, Payment, Promises
 from ..run import Run
 from ..settings import Settings
 
@@ -75,7 +76,12 @@ class Mechanism:
 
     def promises(self, oracles: Oracles = Oracles()) -> Promises:  # noqa: B008
         """What a run promises, with what its center can check."""
-        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims())
+        robust = Promises(("robust",)) if self.tolerated(2) is not None else Promises()
+        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims() + robust)
+
+    def tolerated(self, n: int) -> int | None:
+        """How many of n updates in a round may be anything; None where the aggregation rule promises none."""
+        return self.aggregator.withstands(n, self.settings.alpha) if self.aggregator.robust else None
 
     @property
     def values(self) -> bool:
@@ -118,6 +124,17 @@ class Mechanism:
         return self.aggregator.least(n, aggregation.trim_count(self.settings.alpha, n))
 
 
+def _beside(made: tuple[Payment, ...], settings: Settings) -> tuple[Payment, ...]:
+    """What comes with the settings, whatever is paid: lump sums, and deposits that cover the price of a point."""
+    given, beside = {payment.name for payment in made}, list[Payment]()
+    if settings.lump_sums is not None and LumpSum.name not in given:
+        beside.append(LumpSum.of(settings))
+    if settings.auditors is not None and Deposit.name not in given:
+        price = sum((payment.price for payment in made), start=Fraction(0))
+        beside.append(replace(Deposit.of(settings), beta=price))
+    return tuple(beside)
+
+
 def _payments(mechanism: Mechanism, settings: Settings) -> tuple[Payment, ...]:
     """The payments of a run: those that the settings name, or the mechanism's own."""
     wanted = mechanism.pays if settings.payment is None else settings.payment
@@ -127,6 +144,7 @@ def _payments(mechanism: Mechanism, settings: Settings) -> tuple[Payment, ...]:
         whose = f"Mechanism {mechanism.name!r} pays" if settings.payment is None else "incentive.payment is"
         raise SettingError(f"{whose} {name!r}.{nearest(name, [*payments.names(), *payments.TOGETHER])}")
     made = tuple(payments.get(p, settings) if isinstance(p, str) else p.of(settings) for p in wanted)
+    made += _beside(made, settings)
     for name in settings.options or {}:
         if name not in (payment.name for payment in made):
             known = [payment.name for payment in made]

@@ -9,6 +9,8 @@
         w <- w + eta/n sum_i d_i
 
 With p_i(s) = beta (s_i - mean_{j != i} s_j) and beta > zeta + tau every utility increases in s_i, so phase 1 ends.
+Nobody can hold it up: an agent that is absent too often stays where it is, and where all rest within the slack of s_max
+they count as full.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ class TwoPhase(Mechanism):
         return "train" if run.full else "contribute"
 
     def after_contribute(self, run: Run) -> Phase:
-        if run.full:
-            return "train"
-        if not (run.resting or run.at_limit):
+        if not (run.full or run.resting or run.at_limit):
             return "contribute"
-        run.status = "rested" if run.resting else "round limit"
         run.short = tuple(agent for agent in run.agents if run.s[agent] < run.s_max[agent])
+        if run.full or run.nearly_full:
+            return "train"
+        run.status = "rested" if run.resting else "round limit"
         return "train" if self.settings.when_short == "train" else "done"
 
     def claims(self) -> Promises:

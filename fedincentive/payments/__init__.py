@@ -25,7 +25,9 @@ from ..registry import Registry
 from ..settings import Settings
 from .base import Event, Payment, Promises
 from .contribution import Contribution
+from .deposit import Deposit
 from .exact import MINOR, SCALE, Amounts, apportion, quantise, rate, relative, whole
+from .lump import LumpSum
 from .oracles import Oracles, UpdateOracle, ValuationOracle
 from .truthful import Truthful
 
@@ -36,7 +38,9 @@ __all__ = [
     "TREASURY",
     "Amounts",
     "Contribution",
+    "Deposit",
     "Event",
+    "LumpSum",
     "Oracles",
     "Payment",
     "Promises",
@@ -57,7 +61,8 @@ __all__ = [
     "whole",
 ]
 
-REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in (Contribution, Truthful)}, "payment")
+OURS: tuple[type[Payment], ...] = (Contribution, Truthful, Deposit, LumpSum)
+REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in OURS}, "payment")
 TOGETHER = {"none": (), "both": ("contribution", "truthful")}
 
 names = REGISTRY.names
@@ -67,7 +72,7 @@ def find(name: str) -> type[Payment]:
     """The class of the payment called `name`.
 
     >>> find("contribution").rules
-    ('tranche/1', 'contribution/1')
+    ('tranche/1', 'contribution/1', 'tranche/2', 'clawback/1')
     """
     found = REGISTRY.find(name)
     if not (isinstance(found, type) and issubclass(found, Payment)):
@@ -94,7 +99,7 @@ def chosen(setting: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(one for name in listed for one in TOGETHER.get(name.strip(), (name.strip(),)))
 
 
-_BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in (Contribution, Truthful) for rule in cls.rules}
+_BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in OURS for rule in cls.rules}
 
 
 def by_rule(rule: str) -> type[Payment] | None:

@@ -39,7 +39,7 @@ Game = Any  # a fedincentive.game.Game; games stand above payments
 Body = Mapping[str, Any]  # an entry's body: run, round, kind, rule, inputs, postings
 Memory = dict[str, Any]  # what a payment keeps from one of a run's entries to the next: plain JSON values
 Problem = tuple[str, str]  # a finding's name and message
-When = Literal["commit", "step", "end", "audit"]
+When = Literal["commit", "step", "end", "audit", "over"]
 P = TypeVar("P", bound="Payment")
 
 
@@ -88,6 +88,7 @@ class Payment:
     values: ClassVar[bool] = False  # agents value the new model after every training round
     steers: ClassVar[bool] = True  # agents follow it when they choose s
     concave: ClassVar[bool] = False  # p_i is known concave in s_i
+    fixed: ClassVar[bool] = False  # no choice of s moves it
 
     # How it is made
 
@@ -107,6 +108,10 @@ class Payment:
         exact = {key: _parsed(f"incentive.options.{cls.name}.{key}", own[key], value) for key, value in given.items()}
         return cls(**shared, **exact)
 
+    def used(self) -> tuple[str, ...]:
+        """The rules that entries of this run may have; the terms name them."""
+        return self.rules
+
     def terms(self) -> dict[str, Any]:
         """All it depends on, as plain JSON values; `read` makes the same payment of them."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
@@ -119,7 +124,8 @@ class Payment:
     def agreed(cls: type[P], texts: Mapping[str, Any]) -> P:
         """The payment that a run's terms name, where numbers are texts and what was not set is left out."""
         given = {f.name: _spoken(f, texts[f.name]) for f in dataclasses.fields(cls) if f.name in texts}
-        return cls.read({f.name: given.get(f.name) for f in dataclasses.fields(cls)})
+        unset = {f.name: _plain(f.default) for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
+        return cls.read({f.name: given.get(f.name, unset.get(f.name)) for f in dataclasses.fields(cls)})
 
     # The center
 
@@ -130,6 +136,10 @@ class Payment:
                 f"incentive.payment is {self.name!r} with {n} agent: a payment compares an agent with the others. "
                 "Enrol at least 2 agents or set payment: none."
             )
+
+    def made(self, oracles: Oracles) -> bool:
+        """Whether it is paid at all with what the center can check."""
+        return True
 
     def due(self, run: Run, event: Event) -> Entry | None:
         """The entry that this event brings, made by `entry`; None where nothing falls due."""
@@ -176,8 +186,9 @@ class Payment:
             cls.remember(body, memory)
 
     def schedule(self) -> Mapping[str, When]:
-        """When each kind of entry falls due: with the commitments, once in every training round, or after the last one.
-        A kind that is not named may not be written; where nothing is said, anything goes."""
+        """When each kind of entry falls due: with the commitments (commit), once in every training round (step), in the
+        last one (end), where an audit failed (audit), or once when all audits are done (over). A kind that is not named
+        may not be written; where nothing is said, anything goes."""
         return {}
 
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
@@ -241,6 +252,11 @@ class Payment:
     def limits(self, agents: Sequence[str], s_max: Array) -> Array | None:
         """The most it can cost each agent in a run, in units of money; None where there is no limit."""
         return None
+
+    def deficit(self, game: Game, w: Array, s: Array) -> float | None:
+        """What the treasury pays over a run from w0 to w in which everyone gives s; None where that is not known."""
+        paid = self.expected(game, w, s)
+        return 0.0 if self.balanced else None if paid is None else float(paid.sum())
 
     def notes(self, n: int) -> tuple[str, ...]:
         """What an agent should know before it signs, with n agents."""

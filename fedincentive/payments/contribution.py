@@ -10,29 +10,39 @@ points delivered in that round. With D_i the points delivered so far, the exact 
 
 so that a fully delivered run ends at exactly p(s).
 
+Where agents are sampled, a round compares the asked with the asked, and its amounts are larger by n/asked, so that on
+average over who is asked they are those above. Who is not asked is neither paid nor charged. With a agents asked,
+
+    C_i = sum over the rounds that asked i of (a d_i - what all asked delivered),   (beta/T) (n/a) C_i/(a - 1) is due.
+
+Where an audit fails, the agent has delivered nothing from that round on: the points are taken out of those rounds.
+
 | rule | inputs | postings |
 |---|---|---|
 | contribution/1 | beta, s, scale | p(s) at once |
 | tranche/1 | beta, rounds, delivered, total, scale | the payment on `total` so far, less the run's earlier tranches |
+| tranche/2 | beta, rounds, scale, asked, delivered, scores, step | the payment on `scores` C so far, less earlier entries |
+| clawback/1 | beta, rounds, scale, asked, failed, taken, scores | the same after the points from the failed step are taken |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from ..entry import BALANCED, Entry, difference
-from ..errors import PaymentError
+from ..errors import PaymentError, SettingError
 from ..run import Run
 from ..terms import Terms
 from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When, points_within
-from .exact import MINOR, SCALE, Amounts, bounded, check_agents, rate, relative, whole
+from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, rate, relative, whole
 from .oracles import Oracles
 
-SETTLEMENT, TRANCHE = "contribution/1", "tranche/1"
+SETTLEMENT, TRANCHE, SCORED, CLAWBACK = "contribution/1", "tranche/1", "tranche/2", "clawback/1"
 NAMED = 5  # agents named in a sentence before "and k more"
 
 
@@ -78,6 +88,44 @@ def tranche_amounts(
     return bounded({agent: amount - posted.get(agent, 0) for agent, amount in due.items()})
 
 
+def scored(delivered: Mapping[str, int]) -> Amounts:
+    """a d_i - sum_j d_j over the asked: they sum to 0.
+
+    >>> scored({"a": 3, "b": 5})
+    {'a': -2, 'b': 2}
+    """
+    total = sum(delivered.values())
+    return {agent: len(delivered) * points - total for agent, points in delivered.items()}
+
+
+def score_amounts(
+    beta: Fraction | int | str,
+    rounds: int,
+    asked: int,
+    scores: Mapping[str, int],
+    posted: Mapping[str, int],
+    among: Iterable[str],
+    *,
+    scale: int = SCALE,
+    minor: int = MINOR,
+    rotation: int = 0,
+) -> Amounts:
+    """What is due to those `among` the agents on the scores so far, less what was posted: whole units that sum to 0.
+
+    Rounding of earlier rounds is settled between those who meet again, so nobody else is touched by it.
+
+    >>> score_amounts(1, 1, 2, {"a": -2, "b": 2, "c": 0}, {}, ("a", "b"), scale=1, minor=1)
+    {'a': -3, 'b': 3}
+    """
+    price = rate("beta", beta) * len(scores) / (whole("rounds", rounds, low=1) * asked * (asked - 1))
+    check_agents(scores, "the score")
+    parts = price.denominator * whole("scale", scale, low=1)
+    factor = price.numerator * whole("minor", minor, low=1)
+    owed = {agent: factor * scores[agent] - posted.get(agent, 0) * parts for agent in among}
+    n, left = len(owed), sum(owed.values())
+    return bounded(apportion({a: n * part - left for a, part in owed.items()}, n * parts, whole("rotation", rotation)))
+
+
 @dataclass(frozen=True)
 class Contribution(Payment):
     """p_i = beta (s_i - mean_{j != i} s_j), budget balanced.
@@ -90,78 +138,179 @@ class Contribution(Payment):
     rounds: int = 1
     settlement: str = "tranches"
     scale: int = SCALE
+    sampled: int | None = None
+    auditors: tuple[str, ...] | None = None
 
     name = "contribution"
-    kinds = ("tranche", "settlement")
-    rules = (TRANCHE, SETTLEMENT)
+    kinds = ("tranche", "settlement", "clawback")
+    rules = (TRANCHE, SETTLEMENT, SCORED, CLAWBACK)
     concave = True
 
     def __post_init__(self) -> None:
         if self.settlement not in ("tranches", "end", "commitment"):
             raise PaymentError(f"settlement is {self.settlement!r}; known: tranches, end, commitment.")
 
+    @property
+    def by_scores(self) -> bool:
+        """Whether each round's points are kept apart: they were given by a sample, or may be taken back."""
+        return self.live and (self.sampled is not None or self.auditors is not None)
+
+    def used(self) -> tuple[str, ...]:
+        if not self.by_scores:
+            return TRANCHE, SETTLEMENT
+        return (SCORED,) if self.auditors is None else (SCORED, CLAWBACK)
+
+    def check(self, n: int, oracles: Oracles) -> None:
+        super().check(n, oracles)
+        if self.sampled == 1 and self.live:
+            raise SettingError(
+                "incentive.sampled is 1 with the contribution payment, which compares those who are asked with each "
+                "other: ask at least 2, or set payment: none."
+            )
+
     def due(self, run: Run, event: Event) -> Entry | None:
         if event.phase == "commit" and self.settlement == "commitment":
             inputs = {"beta": str(self.beta), "s": run.s, "scale": self.scale}
             return self.entry(run, inputs, kind="settlement", rule=SETTLEMENT)
-        if event.phase != "train" or self.settlement == "commitment":
+        if event.phase == "audit" and self.by_scores:
+            return self._take_back(run)
+        if event.phase != "train" or not self.live:
             return None
+        if self.by_scores:
+            return self._pay_scores(run)
         if self.settlement == "end":
             return self._pay(run, run.delivered_total, "settlement") if run.trained == self.rounds else None
         return self._pay(run, run.delivered, "tranche")
 
     def _pay(self, run: Run, delivered: Mapping[str, int], kind: str) -> Entry:
-        terms = {"beta": str(self.beta), "rounds": self.rounds, "scale": self.scale}
         points = {"delivered": delivered, "total": run.delivered_total}
-        return self.entry(run, {**terms, **points}, kind=kind, rule=TRANCHE)
+        return self.entry(run, {**self._agreed(), **points}, kind=kind, rule=TRANCHE)
+
+    def _agreed(self) -> dict[str, Any]:
+        return {"beta": str(self.beta), "rounds": self.rounds, "scale": self.scale}
+
+    def _pay_scores(self, run: Run) -> Entry | None:
+        memory, delivered = self.memory(run), {agent: run.delivered[agent] for agent in run.drawn}
+        scores = _added(memory.get("scores", dict.fromkeys(run.agents, 0)), scored(delivered))
+        terms = {**self._agreed(), "asked": len(delivered), "scores": scores}
+        if self.settlement == "end":
+            memory["scores"] = scores
+            return self.entry(run, terms, kind="settlement", rule=SCORED) if run.trained == self.rounds else None
+        step = {} if self.auditors is None else {"step": run.step}
+        first = run.audits[0]["step"] if run.audits else run.step  # what is settled cannot be taken back any more
+        for settled in [at for at in memory.get("steps", {}) if int(at) < first]:
+            del memory["steps"][settled]
+        return self.entry(run, {**terms, "delivered": delivered, **step}, kind="tranche", rule=SCORED)
+
+    def _take_back(self, run: Run) -> Entry | None:
+        memory = self.memory(run)
+        known = memory.get("failed", {})
+        failed = {agent: step for agent, step in sorted(run.failed.items()) if step < known.get(agent, step + 1)}
+        if not failed or "scores" not in memory:
+            return None
+        taken, scores, _ = taken_back(failed, memory)
+        asked = {"asked": min(self.sampled or run.n, run.n)}
+        inputs = {**self._agreed(), **asked, "failed": failed, "taken": taken, "scores": scores}
+        return self.entry(run, inputs, kind=f"clawback-{min(failed.values())}", rule=CLAWBACK)
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
         given, rotation = body["inputs"], body["round"]
         if body["rule"] == SETTLEMENT:
             return amounts(given["beta"], given["s"], scale=given["scale"], minor=minor, rotation=rotation)
-        total, posted = memory.get("total", given["total"]), memory.get("paid", {})
-        return tranche_amounts(
-            given["beta"], given["rounds"], total, posted, scale=given["scale"], minor=minor, rotation=rotation
+        options = {"scale": given["scale"], "minor": minor, "rotation": rotation}
+        posted = memory.get("paid", {})
+        if body["rule"] == TRANCHE:
+            total = memory.get("total", given["total"])
+            return tranche_amounts(given["beta"], given["rounds"], total, posted, **options)
+        among = given.get("delivered", given["scores"])
+        if body["rule"] == CLAWBACK:
+            among = taken_back(given["failed"], memory)[2]
+        return score_amounts(
+            given["beta"], given["rounds"], given["asked"], given["scores"], posted, sorted(among), **options
         )
 
     @classmethod
+    def remember(cls, body: Body, memory: Memory) -> None:
+        super().remember(body, memory)
+        given = body["inputs"]
+        if body["rule"] == CLAWBACK:
+            for agent, step in given["failed"].items():
+                memory.setdefault("failed", {})[agent] = step
+                for at, points in memory.get("steps", {}).items():
+                    if int(at) >= step and agent in points:
+                        points[agent] = 0
+        if "step" in given:
+            memory.setdefault("steps", {})[str(given["step"])] = dict(given["delivered"])
+        if body["rule"] in (SCORED, CLAWBACK):
+            memory["scores"] = dict(given["scores"])
+
+    @classmethod
     def replay(cls, body: Body, memory: Memory, minor: int) -> Iterator[Problem | Amounts]:
+        given = body["inputs"]
         if body["rule"] == SETTLEMENT:
             yield cls.amounts(body, memory, minor)
             return
-        given = body["inputs"]
-        terms = (given["beta"], given["rounds"], given["scale"])
+        terms = [given["beta"], given["rounds"], given["scale"]]
         if memory.setdefault("terms", terms) != terms:
             yield "terms", f"(beta, rounds, scale) are {terms}, but the run's first tranche had {memory['terms']}."
-        totals = memory.setdefault("total", {})
-        for agent, points in given["delivered"].items():
-            totals[agent] = totals.get(agent, 0) + points
-        if totals != given["total"]:
-            agent, told, were = difference("", given["total"], totals)
-            yield "total", f"the total of {agent!r} is given as {told}, but {were} were delivered so far."
+        if body["rule"] in (SCORED, CLAWBACK):
+            yield from cls._replay_scores(body, memory)
+        else:
+            totals = memory.setdefault("total", {})
+            for agent, points in given["delivered"].items():
+                totals[agent] = totals.get(agent, 0) + points
+            if totals != given["total"]:
+                agent, told, were = difference("", given["total"], totals)
+                yield "total", f"the total of {agent!r} is given as {told}, but {were} were delivered so far."
         yield from super().replay(body, memory, minor)
+
+    @classmethod
+    def _replay_scores(cls, body: Body, memory: Memory) -> Iterator[Problem]:
+        given = body["inputs"]
+        before, scores = memory.get("scores", dict.fromkeys(given["scores"], 0)), given["scores"]
+        if body["rule"] == CLAWBACK:
+            taken, scores, _ = taken_back(given["failed"], memory)
+            if taken != given["taken"]:
+                yield "total", f"the points taken back are given as {given['taken']}, delivered were {taken}."
+        elif "delivered" in given:
+            scores = _added(before, scored(given["delivered"]))
+            if len(given["delivered"]) != given["asked"]:
+                yield "total", f"{len(given['delivered'])} agents delivered, asked were {given['asked']}."
+        if scores != given["scores"]:
+            agent, told, were = difference("", given["scores"], scores)
+            yield "total", f"the score of {agent!r} is given as {told}, what was delivered gives {were}."
 
     def schedule(self) -> Mapping[str, When]:
         due: dict[str, dict[str, When]] = {
-            "tranches": {"tranche": "step"},
+            "tranches": {"tranche": "step", **({} if self.auditors is None else {"clawback": "audit"})},
             "end": {"settlement": "end"},
             "commitment": {"settlement": "commit"},
         }
         return due[self.settlement]
 
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
-        given, rule = body["inputs"], TRANCHE if self.live else SETTLEMENT
+        given, rule = body["inputs"], SCORED if self.by_scores else TRANCHE if self.live else SETTLEMENT
+        rule = CLAWBACK if self.auditors is not None and body["kind"] != "tranche" else rule
         if body["rule"] != rule:
             yield f"its rule is {body['rule']}, with settlement {self.settlement!r} it is {rule}"
             return
+        n = len(terms.s_max)
         told = {"beta": str(self.beta), "scale": self.scale, **({"rounds": self.rounds} if self.live else {})}
+        if self.by_scores:
+            told["asked"] = min(self.sampled or n, n)
+            if set(given["scores"]) != set(terms.s_max):
+                yield "other agents have scores than those in the terms"
+            if ("step" in given) != (self.auditors is not None and body["kind"] == "tranche"):
+                yield "a tranche names its step in audited runs, and in no others"
         for key, agreed in told.items():
             if given[key] != agreed:
                 yield f"{key} is {given[key]!r}, agreed is {agreed!r}"
-        points = given["delivered" if self.live else "s"]
-        rounds = self.rounds if self.settlement == "end" else 1
-        yield from points_within(points, {a: rounds * most for a, most in terms.s_max.items()}, "points")
+        points = given.get("delivered" if self.live else "s")
+        if points is not None:
+            rounds = self.rounds if self.settlement == "end" else 1
+            most = {a: rounds * s for a, s in terms.s_max.items() if not self.by_scores or a in points}
+            yield from points_within(points, most, "points")
 
     @classmethod
     def as_committed(cls, body: Body, terms: Terms) -> Iterator[str]:
@@ -174,6 +323,8 @@ class Contribution(Payment):
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:
         given, whole_run = entry.inputs, entry.rule == SETTLEMENT
+        if entry.rule in (SCORED, CLAWBACK):
+            return cls._explain_scores(given, account)
         name = "s" if whole_run else "total"
         if account not in given[name]:
             return entry.rule
@@ -186,11 +337,32 @@ class Contribution(Payment):
         return f"beta {given['beta']} / {rounds} x (delivered so far {own} - others' mean {mean}) - paid before"
 
     @classmethod
+    def _explain_scores(cls, given: Mapping[str, Any], account: str) -> str:
+        n, asked, scale = len(given["scores"]), given["asked"], given["scale"]
+        price = f"beta {given['beta']} / {given['rounds']} rounds" + (f" x {n}/{asked}" if asked < n else "")
+        if account in given.get("failed", {}):
+            points = f"{given['taken'][account] / scale:.12g}"
+            return f"failed the audit of training round {given['failed'][account]}: {points} points are taken back"
+        if "failed" in given:
+            return f"{', '.join(given['failed'])} failed an audit: compared again without the points taken back"
+        if "delivered" not in given:
+            mean = given["scores"].get(account, 0) / (asked - 1) / scale
+            return f"{price} x (delivered less the mean of the others asked, {mean:.6g} over all rounds)"
+        if account not in given["delivered"]:
+            return "not asked in this round"
+        own = given["delivered"][account]
+        mean = (sum(given["delivered"].values()) - own) / (asked - 1) / scale
+        who = "others asked" if asked < n else "others"
+        return f"{price} x (delivered {own / scale:.12g} - mean of the {who} {mean:.6g}), rounding carried over"
+
+    @classmethod
     def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
         """A tranche tells what its round delivered; a settlement at the end only the sum of all."""
-        names = (
-            ("s",) if entry.rule == SETTLEMENT else ("delivered", "total") if entry.kind == "tranche" else ("total",)
-        )
+        if entry.rule in (SCORED, CLAWBACK):
+            names: tuple[str, ...] = {"tranche": ("delivered",), "settlement": ("scores",)}.get(entry.kind, ())
+        else:
+            last = ("delivered", "total") if entry.kind == "tranche" else ("total",)
+            names = ("s",) if entry.rule == SETTLEMENT else last
         return {name: entry.inputs[name] for name in names}
 
     @property
@@ -216,8 +388,14 @@ class Contribution(Payment):
         return Promises(("false-name-proof", BALANCED), merging if self.live else {**merging, **sunk})
 
     def limits(self, agents: Sequence[str], s_max: Array) -> Array:
-        """It delivers nothing and everyone else everything: beta mean_{j != i} s_max_j."""
-        return -self.floats(agents, s_max, np.zeros(len(s_max)))
+        """It delivers nothing and everyone else everything: beta mean_{j != i} s_max_j. Where agents are sampled, it may
+        be asked in every round, and always with the largest others."""
+        n = len(s_max)
+        asked = min(self.sampled or n, n)
+        if asked == n or not self.live:
+            return -self.floats(agents, s_max, np.zeros(n))
+        others = [np.sort(np.delete(s_max, i))[1 - asked :].mean() for i in range(n)]
+        return float(self.beta) * n / asked * np.array(others)
 
     def notes(self, n: int) -> tuple[str, ...]:
         when = (
@@ -260,7 +438,8 @@ class Contribution(Payment):
 
     def advice(self, run: Run, ne: float | None = None, dom: float | None = None) -> str:
         slope = 0.0 if run.moved is None else run.moved / run.settings.scale / run.settings.gamma
-        return advice(run.status, run.short, float(self.beta), ne, dom or beta_bound(run), run.contributed, slope)
+        short = [agent for agent in run.short if agent not in run.lost]
+        return advice(run.status, short, float(self.beta), ne, dom or beta_bound(run), run.contributed, slope)
 
 
 def advice(
@@ -293,6 +472,23 @@ def advice(
             "The center knows no bound of the costs and valuations here: raise beta or ask the agents named."
         )
     return " ".join(sentences)
+
+
+def taken_back(failed: Mapping[str, int], memory: Memory) -> tuple[Amounts, Amounts, set[str]]:
+    """What agents that failed had delivered from that step on, the scores without it, and whom that touches."""
+    scores, taken = dict(memory["scores"]), dict.fromkeys(failed, 0)
+    touched: set[str] = set(failed)
+    for agent, first in failed.items():
+        for at, points in memory.get("steps", {}).items():
+            if int(at) >= first and points.get(agent):
+                taken[agent] += points[agent]
+                scores = _added(scores, scored({one: -points[one] if one == agent else 0 for one in points}))
+                touched |= set(points)
+    return taken, scores, touched
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    return {agent: points + other.get(agent, 0) for agent, points in one.items()}
 
 
 def beta_bound(run: Run) -> float | None:

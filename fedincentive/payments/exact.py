@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from ..checks import fraction
-from ..entry import LIMIT, TREASURY
+from ..entry import LIMIT, RESERVED
 from ..errors import PaymentError
 
 SCALE = 10**6  # fixed-point steps per data point
@@ -99,8 +99,9 @@ def check_agents(values: Mapping[str, int], what: str, *, low: int = -LIMIT, lea
     if len(values) < least:
         raise PaymentError(f"A payment between agents needs at least {least} of them, not {len(values)}.")
     for agent, value in values.items():
-        if type(agent) is not str or not agent or agent == TREASURY:
-            raise PaymentError(f"{agent!r} cannot be an agent's name; {TREASURY!r} is the center's own account.")
+        if type(agent) is not str or not agent or agent in RESERVED:
+            names = " and ".join(map(repr, RESERVED))
+            raise PaymentError(f"{agent!r} cannot be an agent's name; {names} are the center's own accounts.")
         if type(value) is not int or not low <= value <= LIMIT:
             whole(f"{what} of {agent!r}", value, low=low)
 

@@ -10,11 +10,17 @@ values honestly gains whatever Gamma is. `audited` charges Gamma unless all of t
     |v^_i - v_i(w^{t+1}, s^{t+1})| <= delta_v
 
 The gain that remains is at most epsilon = (eta/n) delta_d ||grad SW|| per round. p* does not balance: the treasury pays
-or takes the sum.
+or takes the sum. A center without the oracles to check all three pays nothing, unless it is told to pay on words.
+
+With h `previous` the payments telescope to the others' values less those at the start. The start is v_j(w0, 0), the
+first model and nobody's data, or 0 where that has no value or no oracle knows it: no report moves it. (In truthful/1 it
+was the valuations reported at s0, which everyone moved by its own s0.) So the treasury pays (n-1) times the welfare
+gain over that start.
 
 | rule | inputs | postings |
 |---|---|---|
-| truthful/1 | valuations, previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
+| truthful/2 | valuations, baseline (first entry) or previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
+| truthful/1 | as truthful/2, with the reported valuations of the first model as the first previous | the same |
 """
 
 from __future__ import annotations
@@ -29,15 +35,15 @@ import numpy as np
 
 from ..draws import audited
 from ..entry import BALANCED, TREASURY, Entry, difference
-from ..errors import PaymentError, SettingError
+from ..errors import GameError, PaymentError, SettingError
 from ..messages import Update
 from ..run import Answer, Run
 from ..terms import Terms
 from .base import Array, Body, Event, Game, Memory, Payment, Problem, Promises, When
 from .exact import MINOR, Amounts, bounded, check_agents, check_known, quantise, whole
-from .oracles import Oracles
+from .oracles import Oracles, ValuationOracle
 
-RULE = "truthful/1"
+RULE, OLD = "truthful/2", "truthful/1"
 
 
 def fines(
@@ -121,6 +127,7 @@ class Truthful(Payment):
 
     phi: str = "audited"
     h: str = "previous"
+    unchecked: bool = False
     fine: Fraction | None = None
     loss_cap: float = 10.0
     value_per_nat: float = 1.0
@@ -135,7 +142,7 @@ class Truthful(Payment):
 
     name = "truthful"
     kinds = ("truthful",)
-    rules = (RULE,)
+    rules = (RULE, OLD)
     balanced = False
     values = True
     steers = False
@@ -148,11 +155,20 @@ class Truthful(Payment):
                 "ValuationOracle, or set h: previous."
             )
 
+    def made(self, oracles: Oracles) -> bool:
+        return self.paid(oracles.names)
+
+    def paid(self, known: Sequence[str]) -> bool:
+        """Both oracles are needed to check s, d and v; else it is paid on words, or not at all."""
+        return self.unchecked or {"update", "valuation"} <= set(known)
+
     def due(self, run: Run, event: Event) -> Entry | None:
+        if not self.made(event.oracles):
+            return None
         memory = self.memory(run)
         if event.phase == "train":
-            if run.trained == 1:  # of the first model: h `previous` pays improvements from there
-                memory["valued"] = dict(run.valuations)
+            if run.trained == 1 and self.h == "previous":
+                memory["baseline"] = self.baseline(run, event)
             if self.effective(event.oracles) == "audited":
                 memory["failed"] = self.failures(run, event)
             if self.h == "clarke":
@@ -175,11 +191,26 @@ class Truthful(Payment):
             "references": references,
             "failed": failed if phi == "audited" else {},
         }
-        if self.h == "previous":
-            inputs["previous"] = memory.get("valued", {})
+        if self.h == "previous" and "valued" in memory:
+            inputs["previous"] = memory["valued"]
+        elif self.h == "previous":
+            inputs["baseline"] = memory["baseline"]
         if self.h == "clarke":
             inputs["pivots"] = memory["pivots"]
         return self.entry(run, inputs)
+
+    def baseline(self, run: Run, event: Event) -> Amounts:
+        """v_j(w0, 0) as the oracle has it; nobody where no oracle knows it."""
+        known, nothing = event.oracles.valuation, dict.fromkeys(run.agents, 0.0)
+        return {} if known is None else {agent: self._start(known, agent, event.w, nothing) for agent in run.agents}
+
+    def _start(self, known: ValuationOracle, agent: str, w: Update, nothing: Mapping[str, float]) -> int:
+        try:
+            value = known.value(agent, w, nothing)
+        except GameError:  # no data has no value
+            return 0
+        cap = self.loss_cap * self.value_per_nat  # as everyone's reports are bounded
+        return quantise(min(max(value, -cap), cap), self.minor) if math.isfinite(value) else 0
 
     def effective(self, oracles: Oracles) -> str:
         return self.charged(oracles.names)
@@ -210,17 +241,13 @@ class Truthful(Payment):
 
     def _failure(self, run: Run, event: Event, agent: str, report: Answer | None) -> str:
         oracles = event.oracles
-        assert oracles.update is not None and oracles.valuation is not None
+        assert oracles.update is not None
         if report is None:
             return "absent"
         if run.s[agent] != min(quantise(oracles.update.points(agent), run.settings.scale), run.s_max[agent]):
             return "points"
         if distance(report.update, oracles.update.update(agent, event.w, event.s, run.step)) > self.delta_d:
             return "update"
-        if report.valuation is not None:  # of the first model, which the others' payments are measured from
-            truth = quantise(oracles.valuation.value(agent, event.w, event.s), self.minor)
-            if abs(report.valuation - truth) > quantise(self.delta_v, self.minor):
-                return "first valuation"
         return ""
 
     @classmethod
@@ -230,7 +257,8 @@ class Truthful(Payment):
             given["phi"], given["fine"], given["valuations"], given.get("references", {}),
             tolerance=given["tolerance"], failed=given.get("failed"), minor=minor,
         )  # fmt: skip
-        return amounts(given["valuations"], given.get("previous"), fined, given["h"], pivots=given.get("pivots"))
+        before = given.get("previous", given.get("baseline"))
+        return amounts(given["valuations"], before, fined, given["h"], pivots=given.get("pivots"))
 
     @classmethod
     def remember(cls, body: Body, memory: Memory) -> None:
@@ -240,7 +268,9 @@ class Truthful(Payment):
     def replay(cls, body: Body, memory: Memory, minor: int) -> Iterator[Problem | Amounts]:
         given, last = body["inputs"], memory.get("valued")
         before = given.get("previous", {})
-        if given["h"] == "previous" and last is not None and before != last:
+        if body["rule"] == RULE and given["h"] == "previous" and ("baseline" in given) != (last is None):
+            yield "previous", "the first entry of a run, and no other, is measured from a baseline."
+        elif given["h"] == "previous" and last is not None and before != last:
             agent, told, was = difference("", before, last)
             yield "previous", f"the last valuation of {agent!r} is given as {told}, it was {was}."
         yield from super().replay(body, memory, minor)
@@ -250,6 +280,11 @@ class Truthful(Payment):
 
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
         given, n = body["inputs"], len(terms.s_max)
+        rules = terms.payments.get(self.name, {}).get("rules", ())
+        if RULE in rules and body["rule"] != RULE:
+            yield f"its rule is {body['rule']}, agreed is {RULE}"
+        elif RULE in rules and not self.paid(terms.oracles):
+            yield "nothing is paid on words that no oracle checks, unless that was agreed (unchecked)"
         tolerance = quantise(self.delta_v, self.minor)
         agreed = {"h": self.h, "phi": self.charged(terms.oracles), "fine": self.gamma(n), "tolerance": tolerance}
         for key, value in agreed.items():
@@ -262,6 +297,13 @@ class Truthful(Payment):
         for agent, value in sorted(given["valuations"].items()):
             if abs(value) > cap:
                 yield f"{agent!r} is valued {value}, agreed is at most {cap} either way"
+        start = given.get("baseline", {})
+        wanted = set(terms.s_max) if "valuation" in terms.oracles else set()
+        if "baseline" in given and set(start) != wanted:
+            yield "its baseline is not of the agents in the terms, or nobody could know it"
+        for agent, value in sorted(start.items()):
+            if type(value) is not int or abs(value) > cap:
+                yield f"the baseline of {agent!r} is {value!r}, agreed is at most {cap} either way"
 
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:
@@ -283,18 +325,28 @@ class Truthful(Payment):
         return game.valuation.others(w, s, t)
 
     def expected(self, game: Game, w: Array, s: Array) -> Array | None:
-        """Honest agents are not fined, and with h `previous` the payments telescope to the others' improvement."""
+        """Honest agents are not fined, and with h `previous` the payments telescope to what the others gain over the
+        start: together (n-1) times the welfare gain."""
         if self.h != "previous":
             return None
-        better = game.values(w, s) - game.values(game.w0, s)
+        try:
+            start = game.values(game.w0, np.zeros(game.n))
+        except GameError:
+            start = np.zeros(game.n)
+        cap = self.loss_cap * self.value_per_nat
+        better = game.values(w, s) - np.clip(np.where(np.isfinite(start), start, 0.0), -cap, cap)
         return better.sum() - better
 
     def summary(self, oracles: Oracles | None = None) -> str:
+        if oracles is not None and not self.made(oracles):
+            return "p* is not paid: the center has no oracles to check s, d and v (incentive.unchecked pays on words)"
         charged = self.phi if oracles is None else self.effective(oracles)
         missing = "" if charged == self.phi else f", for lack of an oracle instead of {self.phi}"
         return f"p* with h {self.h}, fine {charged}{missing}"
 
     def promises(self, oracles: Oracles) -> Promises:
+        if not self.made(oracles):
+            return Promises((), {"truthful": "there is no oracle to check s, d and v against, so nothing is paid on them"})
         disclaimed = {BALANCED: "p* does not balance; the treasury pays the difference"}
         phi = self.effective(oracles)
         why = {
@@ -322,6 +374,9 @@ class Truthful(Payment):
         return (
             f"A misreport that an audit finds costs {fine:.6g} in each round; it is found with probability {chance:g}, "
             "where the center has an oracle to check with. The treasury pays or takes the sum of p*.",
+            "Without oracles for s, d and v "
+            + ("it is paid on words." if self.unchecked else "nothing is paid (incentive.unchecked)."),
+            *((f"The treasury pays {n - 1} times the welfare gain over the first model without data.",) * (self.h == "previous")),
             "Worst case: fined in every round, and the others' valuations as low as loss_cap allows.",
         )
 

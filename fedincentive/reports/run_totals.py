@@ -10,11 +10,10 @@ from itertools import islice
 from typing import Any
 
 from .. import payments
-from ..entry import COMMITMENT, CORRECTION
+from ..entry import COMMITMENT, CORRECTION, RESERVED
 from ..errors import LedgerError
 from ..ledger import Entry, Ledger
 from ..manifest import Points, SavedRun
-from ..payments import TREASURY
 
 
 @dataclass
@@ -61,14 +60,15 @@ class RunTotals:
         payment = payments.by_rule(entry.rule)
         told = {} if payment is None else payment.told(entry)
         if "delivered" in told:
-            self.deliveries.append((entry.round, _points({**given, **told}, "delivered")))
+            last = self.deliveries[-1][1] if self.deliveries else self.committed  # of those who were not asked
+            self.deliveries.append((entry.round, {**last, **_points({**given, **told}, "delivered")}))
         if "valuations" in told:
             self.values.append((entry.round, dict(told["valuations"])))
 
     @cached_property
     def agents(self) -> tuple[str, ...]:
         known = {*self.committed, *self.received, *self.paid, *self.manifest.first}
-        return tuple(sorted(known - {TREASURY}))
+        return tuple(sorted(known - {*RESERVED}))
 
     def balance(self, account: str) -> int:
         return self.received.get(account, 0) - self.paid.get(account, 0)

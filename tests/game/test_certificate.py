@@ -84,6 +84,7 @@ def test_the_good_outcome_of_the_repaired_example():
         "truthful": "not verifiable",
         "false-name-proof": "held",
         "merger-proof": "not verifiable",
+        "robust": "not verifiable",
         "optimal-welfare": "held",
     }
 

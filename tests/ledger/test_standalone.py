@@ -34,7 +34,7 @@ BY_HAND = [
 
 
 def body(vector: dict) -> dict:
-    kind = "truthful" if vector["rule"] == "truthful/1" else "settlement"
+    kind = "truthful" if vector["rule"].startswith("truthful/") else "settlement"
     return {"run": "r", "kind": kind, "claims": [], "version": 1, **vector}
 
 
@@ -56,9 +56,10 @@ def test_the_vectors_cover_ties_and_every_rule():
     """A vector is only worth something where a wrong rule would show: most need units beyond the floors."""
     rounded = [v for v in VECTORS if v["rule"] == "contribution/1" and any(v["postings"].values())]
     assert len(rounded) > 40
-    assert {(v["inputs"]["h"], v["inputs"]["phi"]) for v in VECTORS if v["rule"] == "truthful/1"} == {
-        (h, phi) for h in ("previous", "zero", "clarke") for phi in ("none", "paper", "audited")
-    }
+    for rule in ("truthful/1", "truthful/2"):
+        assert {(v["inputs"]["h"], v["inputs"]["phi"]) for v in VECTORS if v["rule"] == rule} == {
+            (h, phi) for h in ("previous", "zero", "clarke") for phi in ("none", "paper", "audited")
+        }
 
 
 @pytest.mark.parametrize(("inputs", "round", "expected"), BY_HAND)

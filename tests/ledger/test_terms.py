@@ -196,6 +196,10 @@ TRUTHFUL: dict[str, Change] = {
     "a larger tolerance": lambda entries: entries[-1]["inputs"].update(tolerance=10**9),
     "a valuation beyond the cap": lambda entries: entries[-1]["inputs"]["valuations"].update({"agent-1": 10**9}),
     "a stranger": lambda entries: entries[-1]["inputs"]["valuations"].update(mallory=5),
+    "a baseline beyond the cap": lambda entries: entries[2]["inputs"]["baseline"].update({"agent-1": 10**9}),
+    "a stranger's baseline": lambda entries: entries[2]["inputs"]["baseline"].update(mallory=5),
+    "the older rule": lambda entries: entries[-1].update(rule="truthful/1"),
+    "words that nothing checks": lambda entries: entries[0]["inputs"]["terms"].update(oracles=["valuation"]),
 }
 
 
@@ -205,6 +209,20 @@ def test_truthful_payments_are_held_to_their_terms(tmp_path: Path, name: str) ->
     TRUTHFUL[name](entries)
     ours, theirs = found(tmp_path, entries)
     assert "terms" in ours and "terms" in theirs
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_only_the_first_truthful_payment_is_measured_from_a_baseline(tmp_path: Path, number: int) -> None:
+    entries = run_of(tmp_path, mechanism="t-upbred", rounds=3)
+    given = entries[number]["inputs"]
+    given["previous" if number == 2 else "baseline"] = given.pop("baseline" if number == 2 else "previous")
+    ours, theirs = found(tmp_path, entries)
+    assert "previous" in ours and "previous" in theirs
+
+
+def test_a_run_that_agreed_to_pay_on_words_may(tmp_path: Path) -> None:
+    agreed = run_of(tmp_path, mechanism="t-upbred", rounds=3, unchecked=True)
+    assert found(tmp_path, agreed) == (set(), set())
 
 
 def test_a_run_without_terms_is_held_to_its_commitment_and_said_to_be_unbound(tmp_path: Path) -> None:

@@ -50,7 +50,15 @@ def vectors(seed: int = 2024) -> list[dict]:
              "postings": paid(beta, s, scale, minor, round_)}
         )  # fmt: skip
         found.append(truthful(rng, names, minor, round_))
-    return found
+    return [*found, *(newer(vector) for vector in found if vector["rule"] == "truthful/1")]
+
+
+def newer(vector: dict) -> dict:
+    """The same as a run's first entry by truthful/2, which has a baseline where the older rule had reported values."""
+    inputs = {key: value for key, value in vector["inputs"].items() if key != "previous"}
+    if inputs["h"] == "previous":
+        inputs["baseline"] = vector["inputs"]["previous"]
+    return {**vector, "rule": "truthful/2", "inputs": inputs}
 
 
 def truthful(rng: random.Random, names: list[str], minor: int, round_: int) -> dict:

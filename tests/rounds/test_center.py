@@ -326,7 +326,12 @@ class TestSampling:
         assert asked("fedavg") == asked("2p-upbred") != asked("fedavg", seed=1)
 
     def test_contribute_rounds_ask_everyone(self) -> None:
-        assert center_of("2p-upbred", sampled=1).asked == ("a", "b", "c")
+        assert center_of("2p-upbred", sampled=2).asked == ("a", "b", "c")
+
+    def test_one_agent_alone_cannot_be_compared(self) -> None:
+        with pytest.raises(SettingError, match="incentive.sampled is 1 with the contribution payment"):
+            center_of("2p-upbred", sampled=1)
+        center_of("fedavg", sampled=1)  # which pays nothing
 
 
 class TestSignatures:

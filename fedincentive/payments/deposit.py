@@ -1,0 +1,232 @@
+"""The deposit of an audited run: large enough that cheating loses on average, whoever is audited.
+
+    g = beta s/T (n/asked where agents are sampled)    what a round's s points earn
+    rho = 1 - (1 - delta)^min(k, s)                    an audit knows s invented points by k opened records
+    kappa = (n - 1)/(n - m)                            m agents together get the forfeits' shares of m - 1 of them
+    D = ceil(kappa max{ g (1/(q rho) - 1), g (1/q - 1) + V (1/q + L) })
+
+q is the chance of an audit, V what one round of steering the model can gain, L the rounds from a bad one to its
+verdict. A round of invented points gains g with chance 1 - q rho and costs D otherwise; what touches the update or the
+count is found by re-execution with chance q, and may steer until the verdict. Shares of a forfeit go to all the others,
+failed or not: were the failed left out, an accomplice's share would grow.
+
+| rule | inputs | postings |
+|---|---|---|
+| deposit/1 | deposits | each agent -D, the escrow their sum |
+| forfeit/1 | failed, deposits | the escrow -D of each that failed, equal shares to all others |
+| refund/1 | deposits | the escrow gives back what it still holds |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+
+from ..entry import ESCROW, Entry
+from ..errors import PaymentError, SettingError
+from ..run import Run
+from ..terms import Terms
+from .base import Array, Body, Event, Memory, Payment, Problem, When
+from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, whole
+from .oracles import Oracles
+
+DEPOSIT, FORFEIT, REFUND = "deposit/1", "forfeit/1", "refund/1"
+LAG = 3  # a bad agent counts in the round after the audited one too; two more where links are withheld
+
+
+def least(
+    points: int,
+    n: int,
+    *,
+    beta: Fraction,
+    rounds: int,
+    audit: Fraction,
+    detection: Fraction,
+    openings: int,
+    steering: Fraction = Fraction(0),
+    colluding: int = 2,
+    lag: int = LAG,
+    asked: int | None = None,
+) -> Fraction:
+    """The least deposit for this many whole points, in units of money, before it is rounded up.
+
+    With no openings invented records are not looked for, and the deposit covers the rest only.
+
+    >>> least(60, 2, beta=Fraction(1), rounds=10, audit=Fraction(1, 2), detection=Fraction(1), openings=5)
+    Fraction(6, 1)
+    """
+    gain = beta * points / rounds * Fraction(n, min(asked or n, n))
+    kappa = Fraction(n - 1, n - min(colluding, n - 1))
+    rho = 1 - (1 - detection) ** min(openings, points)
+    invented = gain * (1 / (audit * rho) - 1) if rho else Fraction(0)
+    return kappa * max(invented, gain * (1 / audit - 1) + steering * (1 / audit + lag))
+
+
+def shared(deposits: Mapping[str, int], agents: Sequence[str], rotation: int = 0) -> Amounts:
+    """The deposits of those that failed, each in equal shares to all other agents, in whole minor units.
+
+    >>> shared({"a": 10, "b": 4}, ("a", "b", "c"))
+    {'a': 2, 'b': 5, 'c': 7}
+    """
+    total = sum(deposits.values())
+    return apportion({agent: total - deposits.get(agent, 0) for agent in agents}, len(agents) - 1, rotation)
+
+
+@dataclass(frozen=True)
+class Deposit(Payment):
+    """What each agent leaves with the center before training, and loses where it fails an audit.
+
+    >>> deposit = Deposit(Fraction(1), rounds=10, audit=0.5)
+    >>> deposit.of_points(60 * SCALE, 2), deposit.covered(3 * MINOR, 60 * SCALE, 2) // SCALE
+    (6000000, 30)
+    """
+
+    beta: Fraction
+    rounds: int = 1
+    audit: float = 1.0
+    detection: float = 1.0
+    openings: int = 10
+    steering: Fraction = Fraction(0)
+    colluding: int = 2
+    sampled: int | None = None
+    settlement: str = "tranches"
+    scale: int = SCALE
+    minor: int = MINOR
+    lag: int = LAG
+
+    name = "deposit"
+    kinds = ("deposit", "forfeit", "refund")
+    rules = (DEPOSIT, FORFEIT, REFUND)
+    steers = False
+    fixed = True
+
+    def check(self, n: int, oracles: Oracles) -> None:
+        super().check(n, oracles)
+        if self.settlement != "tranches":
+            raise SettingError(
+                f"incentive.settlement is {self.settlement!r} in a run with auditors: what fails an audit is taken back "
+                "round by round; use tranches."
+            )
+
+    # How much
+
+    def of_points(self, s: int, n: int) -> int:
+        """D for s points in fixed point, in minor units; it never falls with s."""
+        money = least(
+            -(-s // self.scale),
+            n,
+            beta=self.beta,
+            rounds=self.rounds,
+            audit=Fraction(str(self.audit)),
+            detection=Fraction(str(self.detection)),
+            openings=self.openings,
+            steering=self.steering,
+            colluding=self.colluding,
+            lag=self.lag,
+            asked=self.sampled,
+        )
+        return ceil(money * self.minor)
+
+    def covered(self, budget: int, s: int, n: int) -> int:
+        """The most of s points whose deposit fits a budget in minor units: all of them, or the most whole ones."""
+        if self.of_points(s, n) <= budget:
+            return s
+        low, high = 0, -(-s // self.scale)  # of_points(high) is too much
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.of_points(middle * self.scale, n) <= budget else (low, middle)
+        return low * self.scale
+
+    def deposits(self, s_max: Mapping[str, int]) -> dict[str, int]:
+        return {agent: self.of_points(points, len(s_max)) for agent, points in s_max.items()}
+
+    # The center
+
+    def due(self, run: Run, event: Event) -> Entry | None:
+        held = self.memory(run).get("held", {})
+        if event.phase == "commit":
+            return self.entry(run, {"deposits": self.deposits(run.s_max)})
+        failed = {agent: run.failed[agent] for agent in run.agents if agent in run.failed and agent in held}
+        if event.phase == "audit" and failed:
+            inputs = {"failed": failed, "deposits": {agent: held[agent] for agent in failed}}
+            return self.entry(run, inputs, kind=f"forfeit-{min(failed.values())}", rule=FORFEIT)
+        if event.phase == "end" and (kept := {agent: money for agent, money in held.items() if agent not in failed}):
+            return self.entry(run, {"deposits": kept}, kind="refund", rule=REFUND)
+        return None
+
+    # Auditors
+
+    @classmethod
+    def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
+        deposits, agents = body["inputs"]["deposits"], memory.get("agents", ())
+        check_agents(deposits, "the deposit", low=0, least=1)
+        if body["rule"] == DEPOSIT:
+            return bounded({ESCROW: sum(deposits.values()), **{agent: -money for agent, money in deposits.items()}})
+        for agent, money in deposits.items():
+            if memory.get("held", {}).get(agent) != money:
+                raise PaymentError(f"The escrow holds {memory.get('held', {}).get(agent)} of {agent!r}, not {money}.")
+        back = deposits if body["rule"] == REFUND else shared(deposits, agents, whole("round", body["round"]))
+        return bounded({ESCROW: -sum(deposits.values()), **back})
+
+    @classmethod
+    def remember(cls, body: Body, memory: Memory) -> None:
+        deposits = body["inputs"]["deposits"]
+        if body["rule"] == DEPOSIT:
+            memory.update(agents=sorted(deposits), held=dict(deposits))
+        else:
+            memory["held"] = {agent: m for agent, m in memory.get("held", {}).items() if agent not in deposits}
+
+    @classmethod
+    def replay(cls, body: Body, memory: Memory, minor: int) -> Iterator[Problem | Amounts]:
+        if body["rule"] == REFUND and body["inputs"]["deposits"] != memory.get("held"):
+            yield "terms", "it does not give back all that the escrow still holds."
+        yield from super().replay(body, memory, minor)
+
+    def schedule(self) -> Mapping[str, When]:
+        return {"deposit": "commit", "forfeit": "audit", "refund": "over"}
+
+    def against(self, body: Body, terms: Terms) -> Iterator[str]:
+        agreed, given = self.deposits(terms.s_max), body["inputs"]["deposits"]
+        if terms.deposits != agreed:
+            yield "the deposits in the terms are not those that its numbers ask for"
+        for agent in sorted(set(given) | (set(agreed) if body["rule"] == DEPOSIT else set())):
+            if given.get(agent) != agreed.get(agent):
+                yield f"the deposit of {agent!r} is {given.get(agent)}, agreed is {agreed.get(agent)}"
+        if body["rule"] == FORFEIT and set(given) != set(body["inputs"]["failed"]):
+            yield "other deposits are forfeited than of those that failed"
+
+    @classmethod
+    def explain(cls, entry: Entry, account: str, minor: int) -> str:
+        given, failed = entry.inputs["deposits"], entry.inputs.get("failed", {})
+        if entry.rule == DEPOSIT:
+            return "deposit, held until the last audit"
+        if entry.rule == REFUND:
+            return "deposit given back"
+        others = ", ".join(f"{agent} (training round {step})" for agent, step in failed.items() if agent != account)
+        share = f"its share of the deposits of {others}, which failed an audit" if others else ""
+        if account not in failed:
+            return share
+        lost = f"its deposit of {given[account] / minor:.12g} is lost: it failed the audit of training round "
+        return f"{lost}{failed[account]}" + (f"; {share}" if share else "")
+
+    # What is said of it
+
+    def limits(self, agents: Sequence[str], s_max: Array) -> Array:
+        whole_points = [round(float(s) * self.scale) for s in s_max]
+        return np.array([self.of_points(s, len(agents)) / self.minor for s in whole_points])
+
+    def summary(self, oracles: Oracles | None = None) -> str:
+        return f"deposits, audited with probability {self.audit:g}, {self.openings} records opened"
+
+    def notes(self, n: int) -> tuple[str, ...]:
+        together = min(self.colluding, n - 1)
+        return (
+            f"A deposit is lost where an audit fails and given back after the last one. It covers up to {together} "
+            f"agents acting together, audits with probability {self.audit:g}, {self.openings} opened records each known "
+            f"with probability {self.detection:g}, and {float(self.steering):g} gained by a round of steering the model."
+            + ("" if self.openings else " Invented records are not looked for and not covered (openings: 0)."),
+        )
