@@ -30,8 +30,8 @@ def names(name: str, value: Any) -> str | tuple[str, ...]:
 
 
 def listed(name: str, value: Any) -> tuple[str, ...]:
-    """One or more different names."""
-    given = names(name, value)
+    """One or more different names: a list, or a text with commas between them."""
+    given = names(name, [part.strip() for part in value.split(",")] if isinstance(value, str) else value)
     return (given,) if isinstance(given, str) else given
 
 

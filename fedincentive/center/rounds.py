@@ -167,11 +167,14 @@ def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
     before, after = run.phase, _following(run, mechanism)
     entries = []
     if after != "value":
-        entries = audits.proceed(run, ended=audits.shown(run, CENTER)[0] == run.settings.rounds) if run.audits else []
+        entries = audits.proceed(run, ended=audits.shown(run, CENTER)[0] == run.trained) if run.audits else []
         entries += due(run, mechanism, Event("audit")) if entries else []
         if audits.asks(run):
             run.phase, run.then = "audit", after
             return entries
+    left = run.n - len(run.failed)
+    if after == "train" and run.failed and left < mechanism.least(max(left, 1)):
+        after, run.status = "confirm", "stopped"
     if (after == "confirm" or (after == "done" and before != "confirm")) and not run.audits:
         entries += due(run, mechanism, Event("end"))
     run.phase = after

@@ -22,7 +22,7 @@ from ...messages import PHASES, Broadcast, Enrol, Report
 from .. import network_json
 
 PREFIX = struct.Struct("<4sBI")
-MAGIC, VERSION = b"FINC", 2
+MAGIC, VERSION = b"FINC", 3
 MOST_CHARACTERS = 1000  # of a name, a signature, or what is said about a message that is refused
 MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
 DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
