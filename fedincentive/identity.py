@@ -14,6 +14,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
@@ -84,40 +85,56 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)}))
 
 
-def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:
-    """What a report says, in the integers that count; `told` are the terms, model and checkpoint it answers to.
-
-    PaymentError where a number is none, or does not fit.
-    """
+def own_words(report: Report, scale: int, minor: int, s_max: int) -> dict[str, Any]:
+    """What a report says of its agent, in the integers that count. PaymentError where a number is none, or does not fit."""
 
     def points(value: float | None) -> int | None:
         return None if value is None else min(quantise(float(value), scale), s_max)
 
     return _said(
         {
-            **told,
-            "run": report.run,
-            "round": report.round,
-            "phase": report.phase,
             "agent": report.agent,
-            "s": points(report.s),
             "delivered": points(report.delivered),
+            "nonce": report.nonce,
+            "s": points(report.s),
             "update": digest(report.update) or None,
             "valuation": None if report.valuation is None else quantise(float(report.valuation), minor),
-            "nonce": report.nonce,
         }
     )
 
 
-def claimed(
-    report: Report, key: PublicKey, told: Mapping[str, Any], scale: int, minor: int, s_max: int
-) -> dict[str, Any]:
-    """What the agent says in a report; nothing where it did not sign it. A number that cannot be counted was not."""
-    try:
-        said = claim(report, told, scale, minor, s_max)
-    except (PaymentError, TypeError, ValueError, OverflowError):
-        return {}
-    return said if is_signed(key, words("report", said), report.signature) else {}
+def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:
+    """What a report says; `told` are the terms, model and checkpoint it answers to."""
+    place = {"run": report.run, "round": report.round, "phase": report.phase}
+    return {**told, **place, **own_words(report, scale, minor, s_max)}
+
+
+class Answers:
+    """What all reports of one round share: a report's words are made from it without writing that part again."""
+
+    def __init__(self, shared: Mapping[str, Any]) -> None:
+        self.shared = dict(shared)
+        self._forms: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+
+    def words(self, own: Mapping[str, int | str]) -> bytes:
+        """The bytes of `words("report", {**shared, **own})`."""
+        names = tuple(own)
+        if names not in self._forms:
+            parts = {name: canonical(value).replace("%", "%%") for name, value in self.shared.items()}
+            parts |= dict.fromkeys(names, "%s")
+            text = ",".join(f"{quoted(name).replace('%', '%%')}:{parts[name]}" for name in sorted(parts))
+            self._forms[names] = f"fedincentive/report/1\n{{{text}}}", sorted(names)
+        form, order = self._forms[names]
+        texts = [quoted(own[name]) if type(own[name]) is str else own[name] for name in order]
+        return (form % tuple(texts)).encode("ascii")
+
+    def claimed(self, report: Report, key: PublicKey, scale: int, minor: int, s_max: int) -> dict[str, Any]:
+        """What the agent says in a report; nothing where it did not sign it. A number that cannot be counted was not."""
+        try:
+            own = own_words(report, scale, minor, s_max)
+        except (PaymentError, TypeError, ValueError, OverflowError):
+            return {}
+        return {**self.shared, **own} if is_signed(key, self.words(own), report.signature) else {}
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:

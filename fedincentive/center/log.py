@@ -13,7 +13,7 @@ from ..ledger import Ledger
 from ..ledger.chain import origin
 from ..provenance.keys import PrivateKey, PublicKey
 from ..provenance.merkle import Tree
-from ..provenance.notes import Head, Note, SignatureLine
+from ..provenance.notes import Cosignatures, Head, Note
 
 SHOWN, SHOWN_BYTES = 32, 3 * 2**20  # of a run's entries that a broadcast shows at most; older ones are in the ledger
 
@@ -86,14 +86,14 @@ class Log:
         return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}
 
 
-def with_cosignatures(note: Note, given: Mapping[str, str | None], keys: Mapping[str, PublicKey]) -> Note:
-    """The checkpoint with the agents' cosignatures; one that is not what it says is left out."""
-    lines = dict.fromkeys(note.signatures)
-    for agent in sorted(given):
-        try:
-            line = SignatureLine.parse(given[agent] or "")
-        except ValueError:
-            continue
-        if line not in lines and note.time_of(line, keys[agent]) is not None:
-            lines[line] = None
-    return Note(note.text, tuple(lines))
+def with_cosignatures(note: str, given: Mapping[str, str | None], keys: Mapping[str, PublicKey]) -> str:
+    """The checkpoint with the agents' cosignatures, one of each; a line that is not what it says is left out."""
+    words, _, lines = note.rpartition("\n\n")
+    signed = {line.split(" ")[1] for line in lines.splitlines()}
+    checks = Cosignatures(f"{words}\n")
+    new = [
+        f"{line}\n"
+        for agent, line in sorted(given.items())
+        if line and keys[agent].in_notes not in signed and checks.time_of(line, keys[agent]) is not None
+    ]
+    return note + "".join(new)

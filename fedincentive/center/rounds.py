@@ -20,6 +20,8 @@ from ..run import Answer, Run
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
+KEPT = ("delivered", "nonce", "s", "update", "valuation")  # of a claim, in a ledger
+KEPT_WITH_SEEN = (*KEPT, "seen")  # reports of several rounds are in one entry
 
 
 class Hooks(Protocol):
@@ -191,9 +193,8 @@ def _said(answer: Answer) -> dict[str, Any]:
     """What a ledger keeps of a signed report; the rest of the claim is what everybody answered to."""
     if not answer.claim:
         return {}
-    own = {"seen"} if answer.claim["phase"] in SCALARS else set()
-    kept = {"s", "delivered", "update", "valuation", "nonce"} | own
-    return {**{key: value for key, value in answer.claim.items() if key in kept}, "signature": answer.signature}
+    claim, kept = answer.claim, KEPT_WITH_SEEN if answer.claim["phase"] in SCALARS else KEPT
+    return {**{key: claim[key] for key in kept if key in claim}, "signature": answer.signature}
 
 
 def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
