@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from . import checks, mechanisms
 from . import ledger as books
 from .agent import Notary
+from .agent.notary import LOGS
 from .center import Center, Outcome, state
 from .center.enrolment import wrong_with
 from .checks import nearest, setting
@@ -149,7 +150,8 @@ class Session:
         its center is saved with it, and needs no memory of its own."""
         if self.keys is None:
             return None
-        options = {"durable": not beside, "expected": self.mechanism.public()}
+        logs = None if beside else self.directory.parent / LOGS
+        options = {"durable": not beside, "expected": self.mechanism.public(), "logs": logs}
         return Notary.of(self.keys, agent, self.directory / RECEIPTS, **options)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Signed words: what an agent or the center puts its name to, and how anybody checks it.
 
-    fedincentive/enrol/1      run, agent, s_max, s0, data, key
+    fedincentive/enrol/1      run, agent, s_max, s0, data, key, seen
     fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log
     fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce
 
@@ -68,7 +68,7 @@ def is_signed(key: PublicKey, said: bytes, signature: str | None) -> bool:
 def enrolment(run: str, enrol: Enrol) -> bytes:
     """What an agent signs when it joins, or comes back."""
     said = {"run": run, "agent": enrol.agent, "s_max": float(enrol.s_max).hex(), "s0": float(enrol.s0).hex()}
-    return words("enrol", _said({**said, "data": enrol.commitment, "key": enrol.key}))
+    return words("enrol", _said({**said, "data": enrol.commitment, "key": enrol.key, "seen": enrol.seen}))
 
 
 def answers(told: Broadcast, terms: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Enrol:
     s0: float
     commitment: str | None = None  # an optional digest of the agent's data, kept in the ledger
     key: str | None = None  # its public key, in a signed run
+    seen: int | None = None  # how long this center's log was when the agent saw it last, in an earlier run
 
 
 @dataclass(frozen=True)

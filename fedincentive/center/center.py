@@ -494,7 +494,8 @@ class Center:
     def _sign_broadcast(self, key: PrivateKey) -> None:
         run, told = self.run, self._broadcast
         if self._log is not None and self._log.size:
-            told = replace(told, log=self._log.told([run.witnessed.get(name, 0) for name in run.agents], run.cosigned))
+            seen = [run.witnessed.get(name, 0) for name in run.agents]
+            told = replace(told, log=self._log.told(seen, run.cosigned, () if all(seen) else run.followed))
         answered = answers(told, self._terms)
         self._answers = Answers({**answered, "run": told.run, "round": told.round, "phase": told.phase})
         self._broadcast = replace(told, signature=signed(key, broadcast(told, answered)))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ..checks import shown
 from ..entry import NAME_LENGTH
 from ..errors import SettingError
 from ..mechanisms import Mechanism
@@ -41,6 +42,7 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
+    run.followed = sorted({e.seen for e in agents if e.seen})
     return run
 
 
@@ -102,6 +104,8 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "
             "printable characters."
         )
+    if e.seen is not None and (type(e.seen) is not int or not 0 <= e.seen <= LIMIT):
+        return f"Agent {e.agent!r} enrols with seen = {shown(e.seen)}: it must be the size of a log, or nothing."
     return ""
 
 

@@ -72,16 +72,16 @@ class Log:
             found.insert(0, (seq, before, base64.b64encode(body.encode("ascii")).decode()))
         return found
 
-    def told(self, seen: Iterable[int], cosigned: str) -> dict[str, Any]:
-        """What a broadcast says to agents that last reported to have seen these sizes. Some may have read more since
-        then, so the run's latest sizes are proven from too."""
+    def told(self, seen: Iterable[int], cosigned: str, earlier: Iterable[int] = ()) -> dict[str, Any]:
+        """What a broadcast says to agents that last reported to have seen these sizes, or `earlier` ones in other runs.
+        Some may have read more since then, so the run's latest sizes are proven from too."""
         note, seen = self.note, set(seen)
         size = note.head.size
         entries = [
             {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
             for seq, before, body in self._latest(min(seen, default=0))
         ]
-        known = sorted(old for old in seen | {seq for seq, _, _ in self._shown} if 0 < old < size)
+        known = sorted(old for old in {*seen, *earlier, *(seq for seq, _, _ in self._shown)} if 0 < old < size)
         proofs = {str(old): texts(self.tree.consistency(old, size)) for old in known}
         return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}
 

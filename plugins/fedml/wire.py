@@ -142,6 +142,7 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "s0": _NUMBER,
         "commitment": (str, type(None)),
         "key": (str, type(None)),
+        "seen": (int, type(None)),
     },
     Hello: {"enrol": (Enrol,), "signature": (str, type(None))},
     Broadcast: {

@@ -13,6 +13,7 @@ from flwr.app import Context
 
 from ... import hosting
 from ...agent import Notary, read_keys
+from ...agent.notary import LOGS
 from ...errors import SettingError
 from ...settings import Settings
 
@@ -48,7 +49,8 @@ def notary(context: Context, settings: Settings, agent: str) -> Notary | None:
         folder = settings.keys
     if folder is None:
         return None
-    return Notary.of(read_keys(folder), agent, Path(f"{folder}.receipts") / settings.run)
+    receipts = Path(f"{folder}.receipts")
+    return Notary.of(read_keys(folder), agent, receipts / settings.run, logs=receipts / LOGS)
 
 
 def cost_of(cost: Number, context: Context, settings: Settings, agent: str) -> float:

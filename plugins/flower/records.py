@@ -141,6 +141,7 @@ def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
     fields: dict[str, Any] = {"agent": enrol.agent, "s_max": float(enrol.s_max), "s0": float(enrol.s0)}
     texts = {"commitment": enrol.commitment, "key": enrol.key, "signature": signature}
     fields |= {name: text for name, text in texts.items() if text is not None}
+    fields |= {} if enrol.seen is None else {"seen": enrol.seen}
     return RecordDict({INCENTIVE: ConfigRecord(fields)})
 
 
@@ -150,7 +151,8 @@ def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
     texts = {key: _typed(record, key, str, sender) for key in ("commitment", "key", "signature") if key in record}
     agent = _typed(record, "agent", str, sender)
     s_max, s0 = (_typed(record, key, float, sender) for key in ("s_max", "s0"))
-    return Enrol(agent, s_max, s0, texts.get("commitment"), texts.get("key")), texts.get("signature")
+    seen = _typed(record, "seen", int, sender) if "seen" in record else None
+    return Enrol(agent, s_max, s0, texts.get("commitment"), texts.get("key"), seen), texts.get("signature")
 
 
 def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:
