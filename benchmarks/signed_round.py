@@ -6,8 +6,8 @@ plays three runs side by side, round by round, and measures in processor time wh
 reports and to close the round; the agents' own work is not counted.
 
     without keys     nothing is signed
-    and the checks   the same, and at the places where a center with keys checks: OpenSSL's bare checks of the signatures
-                     and cosignatures of the run with keys, and the digests of its updates, all bytes at hand
+    and the checks   the same, and at the places where a center with keys checks: OpenSSL's bare checks of the
+                     signatures and cosignatures of the run with keys, and the digests of its updates
     with keys        all of it: words, claims, entries, tree, checkpoint, proofs, the signed broadcast
 
 `beyond` is the third less the second, taken round by round: what signatures cost beyond the checks themselves. Every

@@ -1,10 +1,10 @@
-"""How long the stand-alone verifier takes for a ledger of many signed reports: a real run, its export, and the verifier.
+"""How long the stand-alone verifier takes for a ledger of many signed reports: a real run, its export, its check.
 
     python benchmarks/standalone.py --agents 100 --rounds 1000
 
 plays a signed run of that many training rounds, exports its ledger, and checks the export with all signatures in a
-Python that sees nothing but the standard library; the verifier's own progress lines are shown. The agents sign what they
-say and do not look at the center's log: that is measured elsewhere.
+Python that sees nothing but the standard library; the verifier's own progress lines are shown. The agents sign what
+they say and do not look at the center's log.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def main() -> None:
         print(f"{options.agents} agents, {options.rounds} rounds: played in {time.monotonic() - began:.0f} s, ", end="")
         print(f"{export.stat().st_size / 2**20:.0f} MiB of JSONL", flush=True)
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-I", "-S", standalone.__file__, export], stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", standalone.__file__, export], stdout=subprocess.PIPE, text=True
+        )
         print(done.stdout.strip())
         spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before.ru_utime
         print(f"all of it in {time.monotonic() - began:.1f} s, {spent:.1f} s of them processor time")

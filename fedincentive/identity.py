@@ -86,7 +86,7 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
 
 
 def own_words(report: Report, scale: int, minor: int, s_max: int) -> dict[str, Any]:
-    """What a report says of its agent, in the integers that count. PaymentError where a number is none, or does not fit."""
+    """What a report says of its agent, in the integers that count; PaymentError where a number does not fit."""
 
     def points(value: float | None) -> int | None:
         return None if value is None else min(quantise(float(value), scale), s_max)
@@ -125,11 +125,11 @@ class Answers:
             text = ",".join(f"{quoted(name).replace('%', '%%')}:{parts[name]}" for name in sorted(parts))
             self._forms[names] = f"fedincentive/report/1\n{{{text}}}", sorted(names)
         form, order = self._forms[names]
-        texts = [quoted(own[name]) if type(own[name]) is str else own[name] for name in order]
+        texts = [quoted(value) if isinstance(value := own[name], str) else value for name in order]
         return (form % tuple(texts)).encode("ascii")
 
     def claimed(self, report: Report, key: PublicKey, scale: int, minor: int, s_max: int) -> dict[str, Any]:
-        """What the agent says in a report; nothing where it did not sign it. A number that cannot be counted was not."""
+        """What the agent says in a report; nothing where it did not sign it, or a number cannot be counted."""
         try:
             own = own_words(report, scale, minor, s_max)
         except (PaymentError, TypeError, ValueError, OverflowError):

@@ -53,5 +53,8 @@ def test_a_checkpoint_has_one_cosignature_of_each_however_often_they_sign() -> N
     note = str(NOTE)
     for time in range(40):  # a checkpoint may stand for many rounds, and its note must stay readable
         note = with_cosignatures(note, {n: str(NOTE.cosigned(k, time).signatures[-1]) for n, k in KEYS.items()}, public)
-    assert [line.name for line in Note.parse(note).signatures] == ["center", *sorted(k.in_notes for k in public.values())]
+    assert [line.name for line in Note.parse(note).signatures] == [
+        "center",
+        *sorted(k.in_notes for k in public.values()),
+    ]
     assert with_cosignatures(note, {"a": None, "é": "junk"}, public) == note

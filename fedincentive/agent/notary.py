@@ -39,8 +39,9 @@ class Notary:
     """The agent's key, what it knows of its center, and the run's folder for receipts and evidence (None: not kept).
 
     What it has seen is kept there too and survives a crash, unless `durable` is False: then whoever plays the agent
-    keeps `state`. In the folder `logs`, which stays from run to run, it remembers the last checkpoint of each log of its
-    center: the next run must show that its ledger extends it. It signs no terms that differ from `expected`, what its site's own settings say.
+    keeps `state`. In the folder `logs`, which stays from run to run, it remembers the last checkpoint of each log of
+    its center: the next run must show that its ledger extends it. It signs no terms that differ from `expected`, what
+    its site's own settings say.
     """
 
     def __init__(

@@ -243,8 +243,9 @@ def pay_out(
 ) -> None:
     """Net what everybody has to get or to pay, and write the file for the bank.
 
-    The file needs checkpoints that more than half of the agents cosigned: --note, or the end of a period. Amounts are rounded to the currency so that their sum is kept; the rest is carried. Nothing counts as paid before
-    --settled says so, and what it says is not paid again.
+    The file needs checkpoints that more than half of the agents cosigned: --note, or the end of a period. Amounts are
+    rounded to the currency so that their sum is kept; the rest is carried. Nothing counts as paid before --settled says
+    so, and what it says is not paid again.
     """
     if (run is None) == (period is None):
         raise click.UsageError("Give either --run or --period.")

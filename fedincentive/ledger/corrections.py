@@ -49,8 +49,8 @@ def correct(
 def propose(
     book: Ledger, seq: int, reason: str, amounts: Mapping[str, int] | None, author: PrivateKey, approver: PublicKey
 ) -> str:
-    """The correction of entry `seq` by these amounts, or its reversal where there are none, signed by its author for one
-    approver: a text that counts for nothing before that one approves it."""
+    """The correction of entry `seq` by these amounts, or its reversal where there are none, signed by its author for
+    one approver: a text that counts for nothing before that one approves it."""
     body = _unsigned(book, seq, reason, amounts, author.public, approver)
     signature = base64.b64encode(author.sign(_words(**body))).decode()
     return canonical({**body, "proposal": PROPOSAL, "signatures": {"author": signature}}) + "\n"
@@ -113,7 +113,9 @@ def _unsigned(
     if amounts is not None:
         _check_amounts(book, record.entry.run, amounts)
         inputs, rule = {**inputs, "amounts": dict(amounts)}, SIGNED_TRANSFER
-    again = (e.round for e in earlier if e.rule == rule and {**e.inputs, "signatures": 0} == {**inputs, "signatures": 0})
+    again = (
+        e.round for e in earlier if e.rule == rule and {**e.inputs, "signatures": 0} == {**inputs, "signatures": 0}
+    )
     return {
         "run": record.entry.run,
         "round": next(again, last + len(earlier)),
