@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedincentive.center.log import with_cosignatures
@@ -19,6 +19,7 @@ FIELDS = st.dictionaries(st.sampled_from(["agent", "delivered", "nonce", "s", "u
 SHARED = st.dictionaries(st.sampled_from(["model", "phase", "round", "run", "seen", "terms", "%s", "é"]), VALUES)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(SHARED, st.lists(FIELDS, min_size=1, max_size=4))
 def test_words_of_reports_are_canonical_json(shared: dict[str, int | str], reports: list[dict[str, int | str]]) -> None:
     made = Answers(shared)
