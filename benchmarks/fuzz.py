@@ -317,7 +317,7 @@ def signed(report: Report, center: Center) -> Report:
         return report
     with contextlib.suppress(Exception):
         settings, most = center.settings, center.run.s_max[report.agent]
-        said = identity.claim(report, center._answered, settings.scale, settings.minor, most)
+        said = identity.claim(report, center._answers.shared, settings.scale, settings.minor, most)
         signature = identity.signed(KEYS.private[report.agent], words("report", said))
         return dataclasses.replace(report, signature=signature)
     return report

@@ -253,7 +253,8 @@ def split(table: Table, count: int, draw: random.Random) -> Noticed:
             given[agent.name] = report.cosignature if report is not None else None
         notes = [Note.parse(side.log["note"]) for side in sides if side.log]
         signers = [
-            {a for a in given if with_cosignatures(note, given, public).cosigned_at(public[a])} for note in notes
+            {a for a in given if Note.parse(with_cosignatures(str(note), given, public)).cosigned_at(public[a])}
+            for note in notes
         ]
         apart = not signers[0] & signers[1] and not all(len(side) > half for side in signers)
         apart = apart and len(signers[0] | signers[1]) == AGENTS

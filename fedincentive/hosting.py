@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from . import checks, mechanisms
 from . import ledger as books
 from .agent import Notary, Site
+from .agent.notary import LOGS
 from .audit import Auditor
 from .center import Center, Outcome, audits, state
 from .center.enrolment import wrong_with
@@ -160,7 +161,8 @@ class Session:
         its center is saved with it, and needs no memory of its own."""
         if self.keys is None:
             return None
-        options = {"durable": not beside, "expected": self.mechanism.public(), "chain": self.settings.chain}
+        logs = None if beside else self.directory.parent / LOGS
+        options = {"durable": not beside, "expected": self.mechanism.public(), "chain": self.settings.chain, "logs": logs}
         return Notary.of(self.keys, agent, self.directory / RECEIPTS, **options)
 
     def commitment(self, agent: str, site: Site) -> str | None:

@@ -1,6 +1,6 @@
 """Signed words: what an agent or the center puts its name to, and how anybody checks it.
 
-    fedincentive/enrol/1      run, agent, s_max, s0, data, key, anchor, budget, alone
+    fedincentive/enrol/1      run, agent, s_max, s0, data, key, anchor, budget, alone, seen
     fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log, reveal, audits
     fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce,
                               reveal, declined, verdicts
@@ -15,6 +15,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def enrolment(run: str, enrol: Enrol) -> bytes:
     """What an agent signs when it joins, or comes back."""
     said = {"run": run, "agent": enrol.agent, "s_max": float(enrol.s_max).hex(), "s0": float(enrol.s0).hex()}
     own = {name: None if (v := getattr(enrol, name)) is None else float(v).hex() for name in ("budget", "alone")}
-    return words("enrol", _said({**said, **own, "data": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor}))
+    own |= {"data": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "seen": enrol.seen}
+    return words("enrol", _said({**said, **own}))
 
 
 def answers(told: Broadcast, terms: str) -> dict[str, Any]:
@@ -86,27 +88,20 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)}))
 
 
-def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:
-    """What a report says, in the integers that count; `told` are the terms, model and checkpoint it answers to.
-
-    PaymentError where a number is none, or does not fit.
-    """
+def own_words(report: Report, scale: int, minor: int, s_max: int) -> dict[str, Any]:
+    """What a report says of its agent, in the integers that count; PaymentError where a number does not fit."""
 
     def points(value: float | None) -> int | None:
         return None if value is None else min(quantise(float(value), scale), s_max)
 
     return _said(
         {
-            **told,
-            "run": report.run,
-            "round": report.round,
-            "phase": report.phase,
             "agent": report.agent,
-            "s": points(report.s),
             "delivered": points(report.delivered),
+            "nonce": report.nonce,
+            "s": points(report.s),
             "update": digest(report.update) or None,
             "valuation": None if report.valuation is None else quantise(float(report.valuation), minor),
-            "nonce": report.nonce,
             "reveal": report.reveal,
             "declined": report.declined,
             "verdicts": [dict(one) for one in report.verdicts] or None,
@@ -114,15 +109,38 @@ def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max
     )
 
 
-def claimed(
-    report: Report, key: PublicKey, told: Mapping[str, Any], scale: int, minor: int, s_max: int
-) -> dict[str, Any]:
-    """What the agent says in a report; nothing where it did not sign it. A number that cannot be counted was not."""
-    try:
-        said = claim(report, told, scale, minor, s_max)
-    except (PaymentError, TypeError, ValueError, OverflowError):
-        return {}
-    return said if is_signed(key, words("report", said), report.signature) else {}
+def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:
+    """What a report says; `told` are the terms, model and checkpoint it answers to."""
+    place = {"run": report.run, "round": report.round, "phase": report.phase}
+    return {**told, **place, **own_words(report, scale, minor, s_max)}
+
+
+class Answers:
+    """What all reports of one round share: a report's words are made from it without writing that part again."""
+
+    def __init__(self, shared: Mapping[str, Any]) -> None:
+        self.shared = dict(shared)
+        self._forms: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+
+    def words(self, own: Mapping[str, Any]) -> bytes:
+        """The bytes of `words("report", {**shared, **own})`."""
+        names = tuple(own)
+        if names not in self._forms:
+            parts = {name: canonical(value).replace("%", "%%") for name, value in self.shared.items()}
+            parts |= dict.fromkeys(names, "%s")
+            text = ",".join(f"{quoted(name).replace('%', '%%')}:{parts[name]}" for name in sorted(parts))
+            self._forms[names] = f"fedincentive/report/1\n{{{text}}}", sorted(names)
+        form, order = self._forms[names]
+        texts = [quoted(value) if type(value := own[name]) is str else canonical(value) for name in order]
+        return (form % tuple(texts)).encode("ascii")
+
+    def claimed(self, report: Report, key: PublicKey, scale: int, minor: int, s_max: int) -> dict[str, Any]:
+        """What the agent says in a report; nothing where it did not sign it, or a number cannot be counted."""
+        try:
+            own = own_words(report, scale, minor, s_max)
+        except (PaymentError, TypeError, ValueError, OverflowError):
+            return {}
+        return {**self.shared, **own} if is_signed(key, self.words(own), report.signature) else {}
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:

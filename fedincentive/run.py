@@ -40,6 +40,7 @@ class Run:
     terms: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # signed run: each agent's last claim of its s
     witnessed: dict[str, int] = field(default_factory=dict)  # signed run: the size of the log each agent saw last
+    followed: list[int] = field(default_factory=list)  # signed run: sizes of the log that agents saw in earlier runs
     cosigned: str = ""  # signed run: the last checkpoint with the agents' cosignatures
     alone: dict[str, float] = field(default_factory=dict)  # what training alone is worth, of those who said it
     far: dict[str, int] = field(default_factory=dict)  # agent -> rounds in which its update was far from the aggregate

@@ -16,7 +16,8 @@ SEAL = "sha256"  # of all else in the file
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Replace the file, which its owner alone may read: a state holds the audit seed."""
-    text = json.dumps({**values, SEAL: _seal(values)}, sort_keys=True).encode()
+    plain = json.dumps(values, sort_keys=True)  # written once: a state of many agents is large
+    text = f'{{"{SEAL}": "{_seal(plain)}"{", " if values else ""}{plain[1:]}'.encode()
     try:
         replace(path, lambda file: file.write(text), private=True)
     except OSError as error:
@@ -28,7 +29,7 @@ def read_json(path: Path) -> Any:
     try:
         values = json.loads(path.read_bytes())
         sealed = values.pop(SEAL, None)
-        if sealed != _seal(values):
+        if sealed != _seal(json.dumps(values, sort_keys=True)):
             raise ValueError("its checksum is wrong" if sealed else "it has no checksum: cut, or of another version")
     except FileNotFoundError:
         return None
@@ -37,5 +38,5 @@ def read_json(path: Path) -> Any:
     return values
 
 
-def _seal(values: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+def _seal(plain: str) -> str:
+    return sha256(plain.encode()).hexdigest()

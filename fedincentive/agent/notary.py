@@ -31,6 +31,8 @@ from ..sealed import read_json, write_json
 log = logging.getLogger("fedincentive")
 MEMORY = "notary.json"
 REVEALING = ("accept", "train", "confirm")  # phases in which a link is shown
+LOGS = "logs"  # what agents remember of their centers' logs from run to run
+FOLLOWED = 16  # logs of one center
 WAITING = 64  # receipts that wait for the others' cosignatures
 
 
@@ -38,8 +40,10 @@ class Notary:
     """The agent's key, what it knows of its center, and the run's folder for receipts and evidence (None: not kept).
 
     What it has seen is kept there too and survives a crash, unless `durable` is False: then whoever plays the agent
-    keeps `state`. It signs no terms that differ from `expected`, what its site's own settings say. In an audited run
-    `chain` is its name and how many steps it has: the agent then shows a link of its hash chain with each of them.
+    keeps `state`. In the folder `logs`, which stays from run to run, it remembers the last checkpoint of each log of
+    its center: the next run must show that its ledger extends it. It signs no terms that differ from `expected`, what
+    its site's own settings say. In an audited run `chain` is its name and how many steps it has: the agent then shows a
+    link of its hash chain with each of them.
     """
 
     def __init__(
@@ -51,9 +55,12 @@ class Notary:
         durable: bool = True,
         expected: Mapping[str, Any] | None = None,
         chain: tuple[str, int] | None = None,
+        logs: Path | None = None,
     ) -> None:
         self.key, self.center, self.durable, self.expected = key, center, durable, expected
         self.links = [] if chain is None else beacon.links_of(key, {"run": chain[0]}, chain[1])
+        self.logs = None if logs is None else logs / f"{name_in_files(key.name)}-{center.key_id().hex()}.json"
+        self._followed = self._earlier()
         self.folder = None if folder is None else folder / name_in_files(key.name)
         self._state: dict[str, Any] = {}
         self._answers: dict[str, Any] = {}
@@ -76,7 +83,11 @@ class Notary:
     # Signing
 
     def enrol(self, enrol: Enrol) -> Enrol:
-        return replace(enrol, key=self.key.public.vkey, anchor=beacon.anchor(self.links) if self.links else None)
+        """With the public key, and how much of the center's last log was seen: the center is to prove from there."""
+        last = self._followed.get("logs", {}).get(self._followed.get("last"))
+        seen = None if last is None else Note.parse(last["notes"][-1]).head.size
+        anchor = beacon.anchor(self.links) if self.links else None
+        return replace(enrol, key=self.key.public.vkey, anchor=anchor, seen=seen)
 
     def enrolment(self, run: str, enrol: Enrol) -> str:
         """The signature of an enrolment."""
@@ -261,7 +272,8 @@ class Notary:
         """The ledger that is shown must extend the one seen before, and hold the entries shown."""
         shown: Mapping[str, Any] = told.log or {}
         try:
-            note, kept = Note.parse(shown["note"]), self._state.get("witness")
+            note = Note.parse(shown["note"])
+            kept = self._state.get("witness") or self._seen_in_earlier_runs(note, shown)
             if kept is not None and kept["origin"] != note.head.origin and note.is_signed_by(self.center):
                 raise self._two("another ledger than before", kept["notes"][-1], note)
             witness = Witness(note.head.origin, self.center, kept)
@@ -273,6 +285,7 @@ class Notary:
             witness.check(str(note), [from_base64(one) for one in shown["proofs"].get(str(before), [])])
             self._receive(shown, note, before, agreed)
             self._state["witness"] = witness.state
+            self._follow(witness.state)
         except LogForked as fork:
             self._keep(f"fork-{told.round:06d}.json", canonical(fork.evidence))
             self._state["forked"] = fork.evidence
@@ -282,6 +295,30 @@ class Notary:
             raise BroadcastRefused(
                 f"What round {told.round} of run {told.run!r} shows of the ledger: {error}"
             ) from error
+
+    def _earlier(self) -> dict[str, Any]:
+        """The logs of this center as they were seen in earlier runs: {"last": origin, "logs": {origin: state}}."""
+        return {} if self.logs is None else read_json(self.logs) or {}
+
+    def _seen_in_earlier_runs(self, note: Note, shown: Mapping[str, Any]) -> dict[str, Any] | None:
+        kept: dict[str, Any] | None = self._followed.get("logs", {}).get(note.head.origin)
+        last, origin = self._followed.get("last"), note.head.origin
+        if last is not None and origin != last:
+            log.warning("Agent %s is shown the ledger %s; in its last run it was %s.", self.key.name, origin, last)
+            # the center was not told to prove from here, so that it does not is no sign of a fork
+            if kept is not None and str(Note.parse(kept["notes"][-1]).head.size) not in shown["proofs"]:
+                return None
+        return kept
+
+    def _follow(self, seen: Mapping[str, Any]) -> None:
+        """Remember a log for the next run. Another run may have seen more of it meanwhile, which stays."""
+        if self.logs is None:
+            return
+        known = self._earlier().get("logs", {})
+        kept, origin = known.pop(seen["origin"], seen), seen["origin"]
+        newest = max(kept, seen, key=lambda state: Note.parse(state["notes"][-1]).head.size)
+        self.logs.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.logs, {"last": origin, "logs": dict([*known.items(), (origin, newest)][-FOLLOWED:])})
 
     def _two(self, reason: str, seen: str, shown: Note) -> LogForked:
         """Two signed checkpoints that do not go together."""

@@ -18,6 +18,6 @@ def all_finite(values: np.ndarray, threads: int | None = None) -> bool:
     if code is None or not values.flags.c_contiguous:
         return bool(np.isfinite(values).all())
     most = max(1, values.nbytes >> 20)  # a thread is worth it from about a megabyte on
-    workers = min(native.thread_count(threads), most)
+    workers = 1 if most == 1 else min(native.thread_count(threads), most)  # to ask for the cores takes longer
     address = values.__array_interface__["data"][0]
     return bool(native.load().all_finite(address, values.size, code, workers, native.isa()))

@@ -15,7 +15,7 @@ from typing import Any
 from .. import terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
-from ..identity import CENTER, answers, broadcast, claimed, digest, signed
+from ..identity import CENTER, Answers, answers, broadcast, digest, signed
 from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
 from ..mechanisms import Mechanism
@@ -23,7 +23,6 @@ from ..messages import SCALARS, Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
 from ..provenance import beacon
 from ..provenance.keys import KeyRing, PrivateKey
-from ..provenance.notes import Note
 from ..run import Answer, Run
 from ..settings import Settings
 from . import audits, rounds, state
@@ -382,7 +381,7 @@ class Center:
         self.path = None if state_path is None else Path(state_path)
         self.keys = keys
         self._log: Log | None = None
-        self._answered: dict[str, Any] = {}
+        self._answers = Answers({})
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
         self.remembered = {}
@@ -480,18 +479,20 @@ class Center:
             most = 0  # an auditor gives no points
         if key is None or most is None:
             return {}
-        return claimed(report, key, self._answered, self.settings.scale, self.settings.minor, most)
+        if (report.run, report.round, report.phase) != (self.settings.run, self.run.round, self.run.phase):
+            return {}
+        return self._answers.claimed(report, key, self.settings.scale, self.settings.minor, most)
 
     def _collect_cosignatures(self, run: Run) -> None:
         """What the agents put under the checkpoint of this round; they will be shown it with all of it."""
         if self._broadcast.log is None or self.keys is None:
             return
-        note = Note.parse(self._broadcast.log["note"])
-        if run.cosigned.startswith(f"{note.text}\n"):  # the same checkpoint as in the round before
-            note = Note.parse(run.cosigned)
-        given = {agent: answer.cosignature for agent, answer in self._reports.items() if answer.cosignature}
-        run.cosigned = str(with_cosignatures(note, given, self.keys.public))
-        run.witnessed.update({name: note.head.size for name in self._reports if name in run.s})
+        note = self._broadcast.log["note"]
+        if run.cosigned.startswith(note):  # the same checkpoint as in the round before
+            note = run.cosigned
+        given = {agent: answer.cosignature for agent, answer in self._reports.items()}
+        run.cosigned = with_cosignatures(note, given, self.keys.public)
+        run.witnessed.update(dict.fromkeys((name for name in self._reports if name in run.s), int(note.split("\n")[1])))
 
     def _save(self, run: Run, w: Update, optimizer: Optimizer, entries: list[Entry]) -> None:
         """Move on to the next state, which is on disk then with the entries that are to be appended."""
@@ -602,9 +603,16 @@ class Center:
     def _sign_broadcast(self, key: PrivateKey) -> None:
         run, told = self.run, self._broadcast
         if self._log is not None and self._log.size:
-            told = replace(told, log=self._log.told([run.witnessed.get(name, 0) for name in run.agents], run.cosigned))
-        self._answered = answers(told, terms.digest(run.terms))
-        self._broadcast = replace(told, signature=signed(key, broadcast(told, self._answered)))
+            seen = [run.witnessed.get(name, 0) for name in run.agents]
+            told = replace(told, log=self._log.told(seen, run.cosigned, () if all(seen) else run.followed))
+        answered = answers(told, self._terms)
+        self._answers = Answers({**answered, "run": told.run, "round": told.round, "phase": told.phase})
+        self._broadcast = replace(told, signature=signed(key, broadcast(told, answered)))
+
+    @cached_property
+    def _terms(self) -> str:
+        """The digest of the terms, which stay."""
+        return terms.digest(self.run.terms)
 
     def _show_in_log(self, receipts: Sequence[Receipt]) -> None:
         if self.ledger is None or self.keys is None or not self.run.signed:

@@ -13,6 +13,7 @@ from math import floor
 
 import numpy as np
 
+from ..checks import shown
 from ..entry import NAME_LENGTH, RESERVED
 from ..errors import SettingError
 from ..mechanisms import Mechanism
@@ -53,6 +54,7 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
     run.enrolled = {name: asdict(by_name[name]) for name in s}
     run.alone = {name: float(e.alone) for name, e in sorted(by_name.items()) if e.alone is not None}
+    run.followed = sorted({e.seen for e in agents if e.seen})
     return run
 
 
@@ -186,6 +188,8 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "
             "printable characters."
         )
+    if e.seen is not None and (type(e.seen) is not int or not 0 <= e.seen <= LIMIT):
+        return f"Agent {e.agent!r} enrols with seen = {shown(e.seen)}: it must be the size of a log, or nothing."
     if settings.audited:
         return audits.wrong_with(e)
     return ""

@@ -13,7 +13,7 @@ from ..ledger import Ledger
 from ..ledger.chain import origin
 from ..provenance.keys import PrivateKey, PublicKey
 from ..provenance.merkle import Tree
-from ..provenance.notes import Head, Note, SignatureLine
+from ..provenance.notes import Cosignatures, Head, Note
 
 SHOWN, SHOWN_BYTES = 32, 3 * 2**20  # of a run's entries that a broadcast shows at most; older ones are in the ledger
 
@@ -81,28 +81,28 @@ class Log:
             found.insert(0, self._first)
         return [(seq, before, base64.b64encode(body.encode("ascii")).decode()) for seq, before, body in found]
 
-    def told(self, seen: Iterable[int], cosigned: str) -> dict[str, Any]:
-        """What a broadcast says to agents that last reported to have seen these sizes. Some may have read more since
-        then, so the run's latest sizes are proven from too."""
+    def told(self, seen: Iterable[int], cosigned: str, earlier: Iterable[int] = ()) -> dict[str, Any]:
+        """What a broadcast says to agents that last reported to have seen these sizes, or `earlier` ones in other runs.
+        Some may have read more since then, so the run's latest sizes are proven from too."""
         note, seen = self.note, set(seen)
         size = note.head.size
         entries = [
             {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
             for seq, before, body in self._latest(min(seen, default=0))
         ]
-        known = sorted(old for old in seen | {seq for seq, _, _ in self._shown} if 0 < old < size)
+        known = sorted(old for old in {*seen, *earlier, *(seq for seq, _, _ in self._shown)} if 0 < old < size)
         proofs = {str(old): texts(self.tree.consistency(old, size)) for old in known}
         return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}
 
 
-def with_cosignatures(note: Note, given: Mapping[str, str | None], keys: Mapping[str, PublicKey]) -> Note:
-    """The checkpoint with the agents' cosignatures; one that is not what it says is left out."""
-    lines = dict.fromkeys(note.signatures)
-    for agent in sorted(given):
-        try:
-            line = SignatureLine.parse(given[agent] or "")
-        except ValueError:
-            continue
-        if line not in lines and note.time_of(line, keys[agent]) is not None:
-            lines[line] = None
-    return Note(note.text, tuple(lines))
+def with_cosignatures(note: str, given: Mapping[str, str | None], keys: Mapping[str, PublicKey]) -> str:
+    """The checkpoint with the agents' cosignatures, one of each; a line that is not what it says is left out."""
+    words, _, lines = note.rpartition("\n\n")
+    signed = {line.split(" ")[1] for line in lines.splitlines()}
+    checks = Cosignatures(f"{words}\n")
+    new = [
+        f"{line}\n"
+        for agent, line in sorted(given.items())
+        if line and keys[agent].in_notes not in signed and checks.time_of(line, keys[agent]) is not None
+    ]
+    return note + "".join(new)

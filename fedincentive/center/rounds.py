@@ -25,6 +25,8 @@ from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
 MEASURED = ("counterfactual", "closed-form")  # slopes that look at the valuation
+KEPT = ("declined", "delivered", "nonce", "reveal", "s", "update", "valuation")  # of a claim, in a ledger
+KEPT_WITH_SEEN = (*KEPT, "seen")  # reports of several rounds are in one entry
 log = logging.getLogger("fedincentive")
 
 
@@ -280,9 +282,8 @@ def _said(answer: Answer) -> dict[str, Any]:
     """What a ledger keeps of a signed report; the rest of the claim is what everybody answered to."""
     if not answer.claim:
         return {}
-    own = {"seen"} if answer.claim["phase"] in SCALARS else set()
-    kept = {"s", "delivered", "update", "valuation", "nonce", "reveal", "declined"} | own
-    return {**{key: value for key, value in answer.claim.items() if key in kept}, "signature": answer.signature}
+    claim, kept = answer.claim, KEPT_WITH_SEEN if answer.claim["phase"] in SCALARS else KEPT
+    return {**{key: claim[key] for key in kept if key in claim}, "signature": answer.signature}
 
 
 def begin(run: Run, mechanism: Mechanism) -> list[Entry]:

@@ -20,6 +20,8 @@ from . import audits
 
 ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"), "value": ("valuation",)}
 REASON = 200  # characters of why an agent declines
+SAID = ("s", "delivered", "update", "valuation")
+UNASKED = {phase: tuple(what for what in SAID if what not in asked) for phase, asked in ASKED.items()}
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
@@ -33,8 +35,8 @@ def checked(
     known(report, run.s)
     settings, fields = run.settings, dict[str, Any]()
     if claimed is not None:
-        for what in ("s", "delivered", "update", "valuation"):
-            if getattr(report, what) is not None and what not in ASKED.get(report.phase, ()):
+        for what in UNASKED.get(report.phase, SAID):
+            if getattr(report, what) is not None:
                 raise ReportRefused(
                     f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none."
                 )

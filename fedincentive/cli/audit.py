@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as replaced
 from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
@@ -103,6 +104,12 @@ def told(note: Dated) -> str:
 @click.option("--reverse", is_flag=True, help="Take the whole entry back.")
 @click.option("--author", required=True, metavar="NAME", help="Who decided it; signs.")
 @click.option("--approver", required=True, metavar="NAME", help="Who else approves it; signs.")
+@click.option(
+    "--proposal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Only the author signs, into this file for the approver, who adds it with `ledger approve`.",
+)
 @private
 def correct(
     target: str,
@@ -112,18 +119,46 @@ def correct(
     reverse: bool,
     author: str,
     approver: str,
+    proposal: Path | None,
     folders: tuple[Path, ...],
 ) -> None:
     """Correct entry SEQ by an entry after it, signed by two persons. Nothing that stands there is changed.
 
-    Either --reverse, or an --amount for each account: plus is paid to it, minus is charged, and they sum to 0.
+    Either --reverse, or an --amount for each account: plus is paid to it, minus is charged, and they sum to 0. With
+    --proposal the approver's private key is not needed; without it both are used here.
     """
     if reverse == bool(amounts):
         raise click.UsageError("Give either --reverse, or --amount for each account.")
-    decided, approved = own_key(author, folders), own_key(approver, folders)
-    with appending(target) as book:
+    decided = own_key(author, folders)
+    if proposal is None:
+        approved = own_key(approver, folders)
+        with appending(target) as book:
+            given = None if reverse else _amounts(amounts, book.minor)
+            _append(book, corrections.correct(book, seq, reason, given, decided, approved))
+        return
+    with books.read(target) as book:
         given = None if reverse else _amounts(amounts, book.minor)
-        _append(book, corrections.correct(book, seq, reason, given, decided, approved))
+        text = corrections.propose(book, seq, reason, given, decided, public_key(approver, folders))
+    keep_apart(proposal, [target])
+    replace(proposal, lambda file: file.write(text.encode()))
+    click.echo(f"{author!r} proposes it in {proposal}. It counts when {approver!r} runs `fedincentive ledger approve`.")
+
+
+@click.command()
+@target
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--approver", required=True, metavar="NAME", help="Who approves it; signs.")
+@private
+def approve(target: str, file: Path, approver: str, folders: tuple[Path, ...]) -> None:
+    """Approve the correction that another person proposed in FILE (`ledger correct --proposal`), and add it."""
+    text = read_bounded(file).decode("utf-8", "replace")
+    key = own_key(approver, folders)
+    with appending(target) as book:
+        entry = corrections.approve(book, text, key)
+        _append(book, entry)
+        told = ", ".join(f"{account} {decimal(amount, book.minor)}" for account, amount in entry.postings.items())
+    author = PublicKey.parse(entry.inputs["author"]).name
+    click.echo(f"{approver!r} approves what {author!r} decided: {told}. Reason: {entry.inputs['reason']}")
 
 
 @click.command()
@@ -186,6 +221,9 @@ def close_period(target: str, name: str, notes: tuple[Path, ...], folder: Path |
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="For the bank.")
 @click.option("--settled", metavar="ID", help="Record that this payout was made, instead of making one.")
 @click.option("--unpaid", multiple=True, metavar="ACCOUNT", help="With --settled: not this line. May be repeated.")
+@click.option("--unwitnessed", is_flag=True, help="Pay although too few agents cosigned; the bank's file says so.")
+@notes
+@folder
 @names
 def pay_out(
     target: str,
@@ -198,12 +236,16 @@ def pay_out(
     out: Path | None,
     settled: str | None,
     unpaid: tuple[str, ...],
+    unwitnessed: bool,
+    notes: tuple[Path, ...],
+    folder: Path | None,
     names: Path | None,
 ) -> None:
     """Net what everybody has to get or to pay, and write the file for the bank.
 
-    Amounts are rounded to the currency so that their sum is kept; the rest is carried. Nothing counts as paid before
-    --settled says so, and what it says is not paid again.
+    The file needs checkpoints that more than half of the agents cosigned: --note, or the end of a period. Amounts are
+    rounded to the currency so that their sum is kept; the rest is carried. Nothing counts as paid before --settled says
+    so, and what it says is not paid again.
     """
     if (run is None) == (period is None):
         raise click.UsageError("Give either --run or --period.")
@@ -214,10 +256,19 @@ def pay_out(
             _append(book, payouts.settle(book, by, str(of), currency, settled, [who.account(one) for one in unpaid]))
         return
     with books.read(target) as book:
-        due = payouts.payout(book, by, str(of), currency)
-    if out is not None:
-        if payees is None or day is None:
+        due = replaced(payouts.payout(book, by, str(of), currency), unwitnessed=unwitnessed)
+        if out is not None and (payees is None or day is None):
             raise click.UsageError("A file for the bank needs --payees and --date.")
+        seen = "NOT WITNESSED: this payout is made without the agents' cosignatures."
+        if not unwitnessed:
+            given_notes = [note for path in notes for note in notes_in(path)]
+            try:
+                seen = payouts.witnessed(book, by, str(of), given_notes, exchanged(folder))
+            except LedgerError as few:
+                if out is not None:
+                    raise
+                seen = f"NOT WITNESSED: {few}"
+    if out is not None and payees is not None and day is not None:
         keep_apart(out, [target])
         given = bank.payees(read_bounded(payees).decode("utf-8", "replace"))
         told_payees = {who.account(name): payee for name, payee in given.items()}
@@ -229,6 +280,7 @@ def pay_out(
         )
         replace(out, lambda file: file.write(text.encode()), durable=False, private=True)
     _show_payout(due, who)
+    click.echo(seen)
 
 
 def _show_payout(due: payouts.Payout, who: Names) -> None:
@@ -266,6 +318,14 @@ def own_key(name: str, folders: Sequence[Path]) -> PrivateKey:
     raise ProvenanceError(f"The private key of {name!r} is not in {where}: give the folder of its owner with --keys.")
 
 
+def public_key(name: str, folders: Sequence[Path]) -> PublicKey:
+    for folder in folders:
+        if name in (ring := KeyRing.read(folder)).public:
+            return ring.public[name]
+    where = ", ".join(map(str, folders))
+    raise ProvenanceError(f"The public key of {name!r} is not in {where}: ask {name!r} for it and copy it there.")
+
+
 def _append(book: Ledger, entry: Entry) -> None:
     receipt = book.append(entry)
     told = "added as" if receipt.created else "there already as"
@@ -300,4 +360,4 @@ def _hold(book: Ledger, run: str, agent: str, known: Sequence[str]) -> None:
         raise ProvenanceError(f"The key of {agent!r} in the terms of run {run!r} is {vkey}, which was not exchanged.")
 
 
-COMMANDS = [correct, dispute, close_period, pay_out]
+COMMANDS = [correct, approve, dispute, close_period, pay_out]

@@ -572,7 +572,7 @@ class Evidence:
     @cached_property
     def facts(self) -> dict[str, Fact]:
         if self.game is None or self.w is None:
-            return _reported(self.valuations)
+            return _reported(self.valuations, "signed" if self.basis == "signed" else "reported")
         found = _facts(self.game, self.w, self.s, self.steering, self.known, self.game_basis)
         if not self.trained:
             note = "nobody trained, so nobody had a cost"
@@ -639,9 +639,9 @@ def _model_norm(game: Game, w: Array, s: Array, known: Basis) -> Fact:
         return Fact(None, "unavailable", "this valuation has no gradient in w")
 
 
-def _reported(valuations: Mapping[str, float] | None) -> dict[str, Fact]:
+def _reported(valuations: Mapping[str, float] | None, basis: Basis) -> dict[str, Fact]:
     nothing = Fact(None, "unavailable", "the center knows neither costs nor valuations")
-    welfare = nothing if valuations is None else Fact(float(sum(valuations.values())), "reported")
+    welfare = nothing if valuations is None else Fact(float(sum(valuations.values())), basis)
     names = ("slope_norm", "model_norm", "net_welfare", "optimal_welfare", "gap")
     return {"welfare": welfare, **dict.fromkeys(names, nothing)}
 

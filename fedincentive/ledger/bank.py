@@ -140,7 +140,7 @@ def _known(due: Payout, map_: Mapping[str, Payee], others: set[str]) -> Mapping[
 
 
 def _purpose(due: Payout) -> str:
-    return f"fedincentive {due.by} {due.of}"[:140]
+    return f"fedincentive {'unwitnessed ' if due.unwitnessed else ''}{due.by} {due.of}"[:140]
 
 
 def _fill(parent: ElementTree.Element, values: Mapping[str, object]) -> None:

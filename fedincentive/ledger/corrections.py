@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import terms
-from ..entry import CORRECTION, RESERVED, Entry
+from ..entry import CORRECTION, RESERVED, Entry, canonical
 from ..errors import LedgerError, ProvenanceError
 from ..payments.base import Body
 from ..provenance.keys import PrivateKey, PublicKey, from_base64, words
@@ -24,6 +24,7 @@ from .store import REVERSAL, SIGNED_REVERSAL, Ledger, Record
 
 TRANSFER, SIGNED_TRANSFER = "transfer/1", "transfer/2"
 SIGNERS = ("author", "approver")
+PROPOSAL = "fedincentive/correction/1"
 
 
 def reversal(record: Record, round: int, reason: str) -> Entry:
@@ -41,11 +42,65 @@ def transfer(record: Record, round: int, reason: str, amounts: Mapping[str, int]
 def correct(
     book: Ledger, seq: int, reason: str, amounts: Mapping[str, int] | None, author: PrivateKey, approver: PrivateKey
 ) -> Entry:
-    """The signed correction of entry `seq` by these amounts, or its reversal where there are none.
+    """The correction of an entry where both keys are at hand: proposed and approved at once."""
+    return approve(book, propose(book, seq, reason, amounts, author, approver.public), approver)
 
-    It belongs to the run's last round so far. The same correction again is the same entry.
-    """
-    if author.name == approver.name or author.public.raw == approver.public.raw:
+
+def propose(
+    book: Ledger, seq: int, reason: str, amounts: Mapping[str, int] | None, author: PrivateKey, approver: PublicKey
+) -> str:
+    """The correction of entry `seq` by these amounts, or its reversal where there are none, signed by its author for
+    one approver: a text that counts for nothing before that one approves it."""
+    body = _unsigned(book, seq, reason, amounts, author.public, approver)
+    signature = base64.b64encode(author.sign(_words(**body))).decode()
+    return canonical({**body, "proposal": PROPOSAL, "signatures": {"author": signature}}) + "\n"
+
+
+def approve(book: Ledger, proposal: str, approver: PrivateKey) -> Entry:
+    """The correction that was proposed, signed by both. The ledger must still be as it was proposed for."""
+    try:
+        given = json.loads(proposal)
+        inputs, signature = given["inputs"], given["signatures"]["author"]
+        author = PublicKey.parse(inputs["author"])
+        seq, reason, amounts = inputs["corrects"], inputs["reason"], inputs.get("amounts")
+        if given["proposal"] != PROPOSAL or type(seq) is not int or type(reason) is not str:
+            raise ValueError("it is not what `ledger correct --proposal` writes")
+        if amounts is not None and not all(type(one) is int for one in amounts.values()):
+            raise ValueError("its amounts are not whole minor units")
+        signature = base64.b64encode(from_base64(signature)).decode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LedgerError(f"This is not a proposed correction: {type(error).__name__} {error}.") from error
+    if inputs.get("approver") != approver.public.vkey:
+        raise LedgerError(
+            f"The correction is proposed for the approval of {str(inputs.get('approver'))[:200]!r}, not of "
+            f"{approver.public.vkey!r}: only that key can approve it."
+        )
+    body = _unsigned(book, seq, reason, amounts, author, approver.public)
+    if body != {key: given.get(key) for key in body}:
+        raise LedgerError(
+            "The ledger is not the one this correction was proposed for, or has moved on since: let its author propose "
+            "it again."
+        )
+    said = _words(**body)
+    if not author.verify(from_base64(signature), said):
+        raise LedgerError(f"The author {author.name!r} did not sign this correction: it was changed, or is another's.")
+    signatures = {"author": signature, "approver": base64.b64encode(approver.sign(said)).decode()}
+    postings = _opposite(_found(book, seq)[0]) if amounts is None else amounts
+    return Entry(
+        body["run"], body["round"], CORRECTION, body["rule"], {**body["inputs"], "signatures": signatures}, postings
+    )
+
+
+def _unsigned(
+    book: Ledger,
+    seq: int,
+    reason: str,
+    amounts: Mapping[str, int] | None,
+    author: PublicKey,
+    approver: PublicKey,
+) -> dict[str, Any]:
+    """What both sign. It belongs to the run's last round so far; the same correction again is the same entry."""
+    if author.name == approver.name or author.raw == approver.raw:
         raise LedgerError(f"{author.name!r} cannot approve a correction of its own: another person's key is needed.")
     record, last, earlier = _found(book, seq)
     if not record.entry.postings:
@@ -53,21 +108,20 @@ def correct(
             f"Entry {seq} is a memo ({record.entry.kind}) and moved no money: there is nothing to correct."
         )
     inputs: dict[str, Any] = {"corrects": seq, "hash": record.hash, "reason": _given(reason)}
-    inputs |= {"author": author.public.vkey, "approver": approver.public.vkey}
-    rule, postings = SIGNED_REVERSAL, _opposite(record)
+    inputs |= {"author": author.vkey, "approver": approver.vkey}
+    rule = SIGNED_REVERSAL
     if amounts is not None:
         _check_amounts(book, record.entry.run, amounts)
-        inputs, rule, postings = {**inputs, "amounts": dict(amounts)}, SIGNED_TRANSFER, dict(amounts)
-
-    def made(round: int) -> Entry:
-        said = _words(record.entry.run, round, rule, inputs)
-        signatures = {
-            who: base64.b64encode(key.sign(said)).decode() for who, key in zip(SIGNERS, (author, approver), strict=True)
-        }
-        return Entry(record.entry.run, round, CORRECTION, rule, {**inputs, "signatures": signatures}, postings)
-
-    again = (entry for entry in earlier if made(entry.round) == entry)
-    return next(again, None) or made(last + len(earlier))
+        inputs, rule = {**inputs, "amounts": dict(amounts)}, SIGNED_TRANSFER
+    again = (
+        e.round for e in earlier if e.rule == rule and {**e.inputs, "signatures": 0} == {**inputs, "signatures": 0}
+    )
+    return {
+        "run": record.entry.run,
+        "round": next(again, last + len(earlier)),
+        "rule": rule,
+        "inputs": inputs,
+    }
 
 
 def wrong_signatures(body: Body) -> Iterator[str]:

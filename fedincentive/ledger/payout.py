@@ -3,6 +3,7 @@
     due_i  = apportion(balance_i) in the currency's smallest unit: rounded so that the sum stays 0
     open_i = due_i - what earlier payouts settled
 
+More than half of the agents of each run that is paid must have cosigned a checkpoint with its payments (`witnessed`).
 What rounding leaves is carried: it counts in the next balance. A payout is named by what it is made of, so making it
 again gives the same name. A memo says which lines were settled; that is the payer's word, the bank has the proof:
 
@@ -13,17 +14,20 @@ again gives the same name. A memo says which lines were settled; that is the pay
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 
 from .. import terms
-from ..entry import RESERVED, Entry, canonical
+from ..entry import CORRECTION, RESERVED, Entry, canonical
 from ..errors import LedgerError
 from ..payments.exact import apportion
-from ..provenance.merkle import leaf
+from ..provenance.keys import PublicKey
+from ..provenance.merkle import Tree, leaf
+from ..provenance.notes import Note
 from . import periods
+from .notes import Keys, checked
 from .store import Ledger, Record
 
 KIND, RULE = "payout", "payout/1"
@@ -80,7 +84,7 @@ class PayoutLine:
 
 @dataclass(frozen=True)
 class Payout:
-    """What is due by the entries up to `at`."""
+    """What is due by the entries up to `at`; `unwitnessed` where somebody decided to pay without cosignatures."""
 
     by: str
     of: str
@@ -89,6 +93,7 @@ class Payout:
     at: int
     lines: tuple[PayoutLine, ...]
     message: str
+    unwitnessed: bool = False
 
     @property
     def credits(self) -> list[PayoutLine]:
@@ -103,11 +108,9 @@ class Payout:
 def payout(book: Ledger, by: str, of: str, currency: str, at: int | None = None) -> Payout:
     """The payout of a run, or of everything up to the end of a closed period; `at` an earlier entry than the last."""
     digits, records = decimals(currency), list(book.chained())
-    end = periods.find(book, of).size if by == "period" else len(records)
+    end = _end(book, records, by, of)
     later = [one for one in (periods.closed(book) if by == "period" else ()) if one.size > end]
-    counted = [
-        one for one in records if one.seq <= end and one.entry.postings and (by == "period" or one.entry.run == of)
-    ]
+    counted = _counted(records, end, by, of)
     memos = _memos(records, by, of, currency)
     for name in {one.entry.inputs["of"] for one in memos} & {one.name for one in later}:
         raise LedgerError(f"Period {name!r} was paid out already, and with it all that period {of!r} came to.")
@@ -167,6 +170,56 @@ def settle(book: Ledger, by: str, of: str, currency: str, message: str, unpaid: 
     inputs |= {"paid": paid, "open": sorted(unpaid)}
     run = f"{periods.RUN}{of}" if by == "period" else of
     return Entry(run, 0, f"{KIND}-{message.rpartition('-')[2]}", RULE, inputs, {})
+
+
+def witnessed(
+    book: Ledger,
+    by: str,
+    of: str,
+    notes: Iterable[Note] = (),
+    exchanged: Mapping[str, Sequence[PublicKey]] | None = None,
+) -> str:
+    """Who saw what is paid, for people; LedgerError unless more than half of the agents of every paid run cosigned a
+    checkpoint with all its payments. Corrections may come after it: two persons signed those.
+
+    The checkpoints are those given and those that closed a period.
+    """
+    records = list(book.chained())
+    hashes = [record.hash for record in records]
+    tree, found = Tree(hashes), []
+    agreed = {one.entry.run: one.entry.inputs["terms"] for one in records if one.entry.kind == terms.KIND}
+    known = [*notes, *(periods.note_of(one.entry.inputs) for one in records if one.entry.rule == periods.RULE)]
+    last: dict[str, int] = {}
+    for record in _counted(records, _end(book, records, by, of), by, of):
+        signed = record.entry.kind == CORRECTION and "signatures" in record.entry.inputs
+        last[record.entry.run] = last.get(record.entry.run, 0) if signed else record.seq
+    for run, seq in sorted(last.items()):
+        names, keys = agreed.get(run, {}).get("agents", {}), Keys()
+        for other in agreed.values():
+            keys.take({"center": other.get("center"), "agents": {}})
+        keys.take({"agents": names})
+        who: set[str] = set()
+        for note in known:
+            dated, wrong = checked(note, tree, hashes, keys.only(exchanged))
+            if not wrong and dated.size >= seq:
+                who = max(who, set(dated.times), key=len)
+        told = f"{len(who)} of the {len(names)} agents of run {run!r} cosigned a checkpoint with its payments"
+        if 2 * len(who) <= len(names):
+            raise LedgerError(
+                f"{told}; more than half must have. Give the run's notes.jsonl with --note, or decide to pay without "
+                "them by --unwitnessed, which the bank's file then says."
+            )
+        found.append(f"{told}.")
+    return "\n".join(found)
+
+
+def _end(book: Ledger, records: list[Record], by: str, of: str) -> int:
+    return periods.find(book, of).size if by == "period" else len(records)
+
+
+def _counted(records: list[Record], end: int, by: str, of: str) -> list[Record]:
+    """The entries that moved the money of a run, or of all runs up to the end of a period."""
+    return [one for one in records if one.seq <= end and one.entry.postings and (by == "period" or one.entry.run == of)]
 
 
 def _memos(records: list[Record], by: str, of: str, currency: str) -> list[Record]:

@@ -28,7 +28,10 @@ def quantise(value: float, scale: int = SCALE) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise PaymentError(f"Cannot quantise {value!r}: a finite Python number is needed.")
-    return whole("the quantised value", round(Fraction(value) * whole("scale", scale, low=1)))
+    numerator, denominator = value.as_integer_ratio()
+    down, rest = divmod(numerator * whole("scale", scale, low=1), denominator)
+    up = 2 * rest > denominator or (2 * rest == denominator and down % 2)
+    return whole("the quantised value", down + 1 if up else down)
 
 
 def whole(name: str, value: object, *, low: int = -LIMIT) -> int:

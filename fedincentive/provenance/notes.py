@@ -18,7 +18,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from ..errors import ProvenanceError
 from .keys import COSIGNATURE, SIGNATURE, PrivateKey, PublicKey, from_base64, name_in_notes
@@ -155,14 +155,38 @@ class Note:
         return min(known, default=None) if len(known) == len(times) else None
 
     def time_of(self, line: SignatureLine, key: PublicKey) -> int | None:
-        """When a line of this checkpoint, or for it, was signed by the key as a cosignature; None when it was not."""
+        """When a line of this checkpoint was signed by the key as a cosignature; None when it was not."""
         time = int.from_bytes(line.blob[:8], "big")
         if (line.name, line.key_id) != (key.in_notes, key.key_id(COSIGNATURE)) or time > LARGEST:
             return None
         return time if key.verify(line.blob[8:], self._cosigned_words(time)) else None
 
     def _cosigned_words(self, time: int) -> bytes:
-        return f"cosignature/v1\ntime {time}\n{self.head.text}".encode()
+        return cosigned_words(self.head.text, time)
+
+
+def cosigned_words(checkpoint: str, time: int) -> bytes:
+    """What a witness signs of a checkpoint at a time."""
+    return f"cosignature/v1\ntime {time}\n{checkpoint}".encode()
+
+
+class Cosignatures:
+    """Checks many witnesses' lines for one checkpoint, whose words are made once for each second."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._words = cache(partial(cosigned_words, checkpoint))
+
+    def time_of(self, line: str, key: PublicKey) -> int | None:
+        """When the key signed the checkpoint, by a line of its; None when it did not."""
+        dash, _, rest = line.partition(f" {key.in_notes} ")
+        try:
+            blob = from_base64(rest)
+        except ValueError:
+            return None
+        time = int.from_bytes(blob[4:12], "big")
+        if dash != "—" or blob[:4] != key.key_id(COSIGNATURE) or time > LARGEST:
+            return None
+        return time if key.verify(blob[12:], self._words(time)) else None
 
 
 def _control(text: str) -> bool:

@@ -145,6 +145,7 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "anchor": (str, type(None)),
         "budget": (*_NUMBER, type(None)),
         "alone": (*_NUMBER, type(None)),
+        "seen": (int, type(None)),
     },
     Hello: {"enrol": (Enrol,), "signature": (str, type(None))},
     Broadcast: {

@@ -14,6 +14,7 @@ from flwr.app import Context, RecordDict
 
 from ... import hosting
 from ...agent import Notary, read_keys
+from ...agent.notary import LOGS
 from ...errors import SettingError
 from ...provenance.keys import name_in_files
 from ...settings import Settings
@@ -72,7 +73,8 @@ def notary(context: Context, settings: Settings, agent: str) -> Notary | None:
     folder = keys_of(context, settings)
     if folder is None:
         return None
-    return Notary.of(read_keys(folder), agent, kept(folder, settings), chain=settings.chain)
+    options = {"chain": settings.chain, "logs": Path(f"{folder}.receipts") / LOGS}
+    return Notary.of(read_keys(folder), agent, kept(folder, settings), **options)
 
 
 def kept(folder: str, settings: Settings) -> Path:

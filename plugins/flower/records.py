@@ -152,6 +152,7 @@ def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
     texts = {"commitment": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "signature": signature}
     numbers = {name: float(v) for name in ("budget", "alone") if (v := getattr(enrol, name)) is not None}
     fields |= {**{name: text for name, text in texts.items() if text is not None}, **numbers}
+    fields |= {} if enrol.seen is None else {"seen": enrol.seen}
     return RecordDict({INCENTIVE: ConfigRecord(fields)})
 
 
@@ -164,7 +165,8 @@ def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
     signature = texts.pop("signature", None)
     agent = _typed(record, "agent", str, sender)
     s_max, s0 = (_typed(record, key, float, sender) for key in ("s_max", "s0"))
-    return Enrol(agent, s_max, s0, **texts, **numbers), signature
+    seen = _typed(record, "seen", int, sender) if "seen" in record else None
+    return Enrol(agent, s_max, s0, **texts, **numbers, seen=seen), signature
 
 
 def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:

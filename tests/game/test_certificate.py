@@ -113,6 +113,12 @@ def test_json_round_trip(settlement, truthful):
     assert Certificate.from_json(json.loads(json.dumps(made.to_json(), allow_nan=False))) == made
 
 
+@pytest.mark.parametrize(("basis", "told"), [("signed", "signed"), ("reported", "reported"), ("exact", "reported")])
+def test_valuations_are_as_good_as_who_signed_them(basis, told):
+    made = Evidence(("a", "b"), [3.0, 4.0], [3.0, 5.0], valuations={"a": 1.5, "b": 2.0}, basis=basis)
+    assert (games.certify(made).welfare.value, games.certify(made).welfare.basis) == (3.5, told)
+
+
 def test_a_real_federation_knows_little_and_says_so():
     made = games.certify(
         Evidence(

@@ -515,6 +515,73 @@ def test_verify_finds_a_period_that_ends_at_a_forged_checkpoint(kit):
     assert "closed at 3 entries" in kit.call("verify", "l.db", "--recompute", code=1)
 
 
+# Two persons, two commands
+
+
+def proposed(kit, *what: str, code: int = 0) -> str:
+    """A correction that the treasurer proposes, who has no private key but its own."""
+    shutil.copytree("keys", "mine", dirs_exist_ok=True)
+    for key in Path("mine").glob("*.key"):
+        if key.stem != "treasurer":
+            key.unlink()
+    who = ("--author", "treasurer", "--approver", "auditor", "--keys", "mine", "--proposal", "p.json")
+    return kit.call("correct", "l.db", tranche(kit.db)[0], "--reason", "Counted twice", *what, *who, code=code)
+
+
+def approved(kit, who: str = "auditor", code: int = 0) -> str:
+    return kit.call("approve", "l.db", "p.json", "--approver", who, "--keys", "keys", code=code)
+
+
+MOVED = ("--amount", "agent-1=2", "--amount", "agent-2=-2")
+
+
+@pytest.mark.parametrize("what", [MOVED, ("--reverse",)])
+def test_a_correction_is_proposed_by_one_and_approved_by_another(kit, what):
+    before, seq = kit.db.read_bytes(), tranche(kit.db)[0]
+    assert "'treasurer' proposes it in p.json" in proposed(kit, *what)
+    assert kit.db.read_bytes() == before
+    said = approved(kit)
+    assert "added as entry 11" in said and "'auditor' approves what 'treasurer' decided" in said
+    assert "there already as entry 11" in approved(kit)
+    with ledger.read("l.db") as book:
+        entry = list(book.entries())[-1].entry
+        assert standalone.check(list(to_jsonl(book)))[0] == []
+    assert "clean" in kit.call("verify", "l.db", "--recompute", "--keys", "keys")
+    again = kit.call("correct", "l.db", seq, "--reason", "Counted twice", *what, *SIGNED)
+    assert "there already as entry 11" in again and entry.inputs["signatures"].keys() == {"author", "approver"}
+
+
+def test_only_the_named_approver_approves_and_only_what_was_proposed(kit):
+    seq = tranche(kit.db)[0]
+    proposed(kit, *MOVED)
+    assert "only that key can approve it" in approved(kit, "agent-1", code=1)
+    assert "only that key can approve it" in approved(kit, "treasurer", code=1)
+    text = Path("p.json").read_text()
+    said = json.loads(text)
+    changed = [text.replace('"agent-1":2000000', '"agent-1":3000000').replace("-2000000", "-3000000")]
+    changed += [text.replace("Counted twice", "For my friends")]
+    changed += [canonical({**said, "signatures": {"author": base64.b64encode(bytes(64)).decode()}})]
+    for other in changed:
+        Path("p.json").write_text(other)
+        assert "did not sign this correction" in approved(kit, code=1)
+    for key, value in (("round", said["round"] + 1), ("rule", "reversal/2"), ("run", "other")):
+        Path("p.json").write_text(canonical({**said, key: value}))
+        assert "let its author propose it again" in approved(kit, code=1)
+    for junk in ("", "[]", "{}", "[" * 10_000, canonical({**said, "signatures": {"author": 3}}),
+                 canonical({**said, "inputs": {**said["inputs"], "amounts": [1]}}),
+                 canonical({**said, "inputs": {**said["inputs"], "amounts": {"agent-1": True}}}),
+                 canonical({**said, "inputs": {**said["inputs"], "corrects": "5"}})):  # fmt: skip
+        Path("p.json").write_text(junk)
+        assert "not a proposed correction" in approved(kit, code=1)
+    Path("p.json").write_text(text)
+    kit.call("correct", "l.db", seq, "--reason", "first", *MOVED, *SIGNED)
+    assert "has moved on since" in approved(kit, code=1)
+    assert "cannot approve a correction of its own" in kit.call(
+        "correct", "l.db", tranche(kit.db)[0], "--reason", "x", "--reverse", "--author", "treasurer", "--approver",
+        "treasurer", "--keys", "keys", "--proposal", "q.json", code=1,
+    )  # fmt: skip
+
+
 # Payouts
 
 IBANS = ["DE89370400440532013000", "DE02120300000000202051", "DE02500105170137075030", "DE02100500000054540402"]
@@ -533,7 +600,7 @@ def paying(kit):
     with ledger.read("l.db") as book:
         kit.balances = book.balances()
     kit.pay = lambda *more, code=0: kit.call("payout", "l.db", "--currency", "EUR", *more, code=code)
-    kit.file = ("--payees", "payees.csv", "--date", "2026-12-01", "--out")
+    kit.file = ("--payees", "payees.csv", "--date", "2026-12-01", *PROVEN, "--out")
     return kit
 
 
@@ -598,6 +665,45 @@ def test_only_what_is_open_is_paid_and_settling_twice_is_once(paying):
     paying.call("correct", "l.db", seq, "--reason", "late", "--amount", "agent-1=2", "--amount", "agent-2=-2", *SIGNED)
     assert {line.account: line.open for line in due(paying.db).lines if line.open} == {"agent-1": 200, "agent-2": -200}
     assert "clean" in paying.call("verify", "l.db", "--recompute", "--keys", "keys")
+
+
+def test_a_bank_is_told_to_pay_only_what_more_than_half_of_the_agents_cosigned(paying):
+    file = [one for one in paying.file if one not in PROVEN]
+    said = paying.pay("--run", "trial", *file, "pay.xml", code=1)
+    assert "0 of the 4 agents of run 'trial' cosigned" in said and "--unwitnessed" in said
+    assert not Path("pay.xml").exists()
+    assert "NOT WITNESSED: 0 of the 4 agents" in paying.pay("--run", "trial")
+    notes = [json.loads(line)["note"] for line in Path("state/notes.jsonl").read_text().splitlines()]
+    last = next(note for note in reversed(notes) if note.count("\n— ") == 5)
+
+    def cosigned_by(count: int, note: str = last, code: int = 0) -> str:
+        lines = note.splitlines(keepends=True)
+        Path("some.note").write_text("".join(lines[: len(lines) - 4 + count]))
+        return paying.pay("--run", "trial", *file, "pay.xml", "--note", "some.note", code=code)
+
+    assert "2 of the 4 agents" in cosigned_by(2, code=1)
+    assert "3 of the 4 agents" in cosigned_by(3)
+    Path("pay.xml").unlink()
+    forged = last.replace("— agent-1 ", "— agent-1 ", 1).splitlines(keepends=True)
+    forged[-1] = forged[-1].replace("agent-4", "agent-3")
+    assert "2 of the 4" in cosigned_by(3, "".join([*forged[:-2], forged[-1], forged[-2]]), code=1)
+    early = next(note for note in notes if note.count("\n— ") == 5 and int(note.split("\n")[1]) < 5)
+    assert "0 of the 4 agents" in cosigned_by(4, early, code=1)
+    shutil.copytree("keys", "few")
+    for agent in paying.agents[:2]:
+        (Path("few") / f"{agent}.pub").unlink(), (Path("few") / f"{agent}.key").unlink()
+    few = ("--note", "state/notes.jsonl", "--keys", "few")
+    assert "2 of the 4 agents" in paying.pay("--run", "trial", *file, "pay.xml", *few, code=1)
+    assert not Path("pay.xml").exists()
+    for form, name in (("pain.001", "pay.xml"), ("csv", "pay.csv")):
+        said = paying.pay("--run", "trial", *file, name, "--format", form, "--unwitnessed")
+        assert "NOT WITNESSED" in said and "fedincentive unwitnessed run trial" in Path(name).read_text()
+
+
+def test_a_period_is_witnessed_by_the_checkpoint_that_closed_it(paying):
+    paying.call("close-period", "l.db", "--name", "Q4", *PROVEN)
+    file = [one for one in paying.file if one not in PROVEN]
+    assert "4 of the 4 agents of run 'trial' cosigned" in paying.pay("--period", "Q4", *file, "pay.xml")
 
 
 def test_a_bank_csv_has_payments_and_invoices(paying):

@@ -72,8 +72,10 @@ def test_arrays_in_any_memory_order_and_numpy_scalars_travel() -> None:
 
 def test_signed_enrolment() -> None:
     key, other = PrivateKey("a"), PrivateKey("a")
-    enrol = Enrol("a", 10.0, 5.0, key=key.public.vkey)
+    enrol = Enrol("a", 10.0, 5.0, key=key.public.vkey, seen=12)
     hello = wire.decode(wire.encode(wire.Hello(enrol, signed(key, enrolment("run", enrol)))))
+    assert hello.enrol == enrol
+    assert not is_signed(key.public, enrolment("run", Enrol("a", 10.0, 5.0, key=enrol.key, seen=3)), hello.signature)
     assert is_signed(key.public, enrolment("run", hello.enrol), hello.signature)
     assert not is_signed(other.public, enrolment("run", hello.enrol), hello.signature)
     assert not is_signed(key.public, enrolment("another run", hello.enrol), hello.signature)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedincentive.plugins.flower import IncentiveStrategy, play, points, strategic
+from fedincentive.plugins.flower.records import enrol_content, read_enrol
 from fedincentive.plugins.flower.settings import read
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -20,6 +21,7 @@ from fedincentive.errors import RunError, SettingError
 from fedincentive.game import repaired_example
 from fedincentive.identity import read_keys
 from fedincentive.ledger.verify import verify
+from fedincentive.messages import Enrol
 from fedincentive.provenance import receipts
 
 FAST = {"incentive.gamma": 1000.0, "incentive.rounds": 2, "incentive.cost": 0.5, "incentive.run": "r"}
@@ -323,6 +325,12 @@ def test_a_name_in_use_cannot_be_taken(grid: Any, tmp_path: Path) -> None:
     assert strategy.nodes.by_agent == holder and not thief_calls
 
 
+def test_an_enrolment_says_how_much_of_the_log_was_seen() -> None:
+    for seen in (None, 12):
+        enrol = Enrol("a", 10.0, 5.0, key="k", seen=seen)
+        assert read_enrol(enrol_content(enrol, "s"), "node 1") == (enrol, "s")
+
+
 def test_with_keys_reports_and_enrolments_are_proved(grid: Any, tmp_path: Path) -> None:
     keys, stolen = str(folder_of(tmp_path / "keys", "ab")), str(folder_of(tmp_path / "stolen", "ab"))
     nodes = grid({**FAST, "incentive.agents": 2, "incentive.keys": keys, "incentive.round-timeout": 60.0})
@@ -341,6 +349,7 @@ def test_with_keys_reports_and_enrolments_are_proved(grid: Any, tmp_path: Path) 
     log_key = read_keys(keys).public["center"]
     for agent in "ab":
         proofs = list((tmp_path / "keys.receipts" / strategy.settings.run / agent).glob("receipt-*.json"))
+        assert list((tmp_path / "keys.receipts" / "logs").glob(f"{agent}-*.json"))
         proven = [receipts.verify(path.read_text(), log_key) for path in proofs]
         posted = sum(found.entry.postings.get(agent, 0) for found, _ in proven)
         assert posted == strategy.outcome.payments[agent]
