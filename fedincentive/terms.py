@@ -6,8 +6,8 @@
 
 `start` is the s that the mechanism itself gives an agent, where that is not its s0. `draws` anchors the center's hash
 chain: who is asked in a sampled round follows from the link that the center shows with that round. All is text and
-whole numbers. With keys every agent signs the terms' digest before the first round, and every report after it names that
-digest; `verify --recompute` holds every entry of the run to them.
+whole numbers. With keys every agent signs the terms' digest before the first round, and every report after it names
+that digest; `verify --recompute` holds every entry of the run to them.
 """
 
 from __future__ import annotations
