@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from table import BLIND, opened, played, set_table
+from table import BLIND, opened, played
 
-from fedincentive import play
+from fedincentive import engine, play
+from fedincentive.adversary import Attack, Misreport
 from fedincentive.agent import Agent, ClosedFormSite, LossSite
 from fedincentive.center.metrics import far
 from fedincentive.game import (
@@ -123,8 +124,6 @@ def test_a_run_without_a_game_says_who_is_worse_off_than_it_said_it_is_alone() -
     alone = {"agent-1": 1e6, "agent-3": -1e6}
     enrolled = [replace(agent.enrol(), alone=alone.get(agent.name)) for agent in agents]
     center = opened(settings, "2p-upbred", enrolled, {"w": game.w0}, oracles=BLIND)
-    from fedincentive import engine
-
     engine.run(center, agents)
     found = center.conclude().certificate
     assert [row.agent for row in found.losers] == ["agent-1"]
@@ -150,25 +149,29 @@ def test_tau_is_the_games_bound_or_what_its_slopes_show() -> None:
     assert made.value == pytest.approx(0.11) and "estimated" in made.note  # another point of agent 1 costs it 0.11
 
 
-def test_tau_of_data_sites_is_read_off_how_they_move() -> None:
+@pytest.mark.parametrize("paid", [{"payment": "none"}, {"payment": "contribution", "beta": "0.5", "cost": 0.1}])
+def test_tau_of_data_sites_is_read_off_how_they_move(paid) -> None:
     """Each point takes 0.3 from an agent's value; the counterfactual slope finds that, and s moves by it."""
 
     def site(name: str) -> LossSite:
         def train(w, points, step):
             return {"w": np.array([0.3 * len(points)])}
 
-        return LossSite(50, train, lambda w: float(w["w"][0]), order=np.arange(50), reward=2.0, loss_cap=1e6)
+        return LossSite(50, train, lambda w: float(w["w"][0]), order=np.arange(50), reward=2.0, loss_cap=1e6,
+                        cost_per_point=paid.get("cost", 0.0))  # fmt: skip
 
-    settings = Settings.read({"run": "test", "mechanism": "upbred", "gamma": 2.0, "rounds": 2, "loss_cap": 1e6})
+    settings = Settings.read({"run": "test", "mechanism": "upbred", "gamma": 2.0, "rounds": 2, **paid})
     agents = [Agent(name, site(name), s0=30.0) for name in NAMES]
     center = opened(settings, "upbred", agents, {"w": np.zeros(1)}, oracles=BLIND)
-    from fedincentive import engine
-
     engine.run(center, agents)
     found = center.conclude().certificate.tau
     assert found.value == pytest.approx(0.3) and found.basis == "reported" and "estimated" in found.note
-    other, _ = set_table(random_data_value(0, 3), "2p-upbred", beta="7", tau=0.25, oracles=BLIND)
-    assert other.settings.tau == 0.25
+
+
+def test_where_nobody_measures_it_tau_is_the_one_of_the_settings() -> None:
+    run = played(random_data_value(0, 3), "2p-upbred", beta="7", gamma=9.0, rounds=1, tau=0.25, oracles=BLIND)
+    found = run.center.conclude().certificate.tau
+    assert found.value == 0.25 and found.basis == "assumed"
 
 
 def test_far_updates_are_noticed_in_runs_with_a_robust_rule() -> None:
@@ -178,26 +181,22 @@ def test_far_updates_are_noticed_in_runs_with_a_robust_rule() -> None:
     claim = {found.claim: found for found in honest.findings}["robust"]
     assert claim.status == "held" and "2 of 8 bad updates in a round (25 %)" in claim.detail
     for liars, status in ((2, "held"), (3, "broken")):
-        lies = dict.fromkeys(game.agents[:liars], "inflate-d")
-        lies = {name: replace_update(name) for name in lies}
+        lies = dict.fromkeys(game.agents[:liars], Misreport(update=Off("off", 1.0, 0)))
         run = played(game, "trim-2p-upbred", lies=lies, **terms)
         claim = {found.claim: found for found in run.center.conclude(game).certificate.findings}["robust"]
         assert claim.status == status, claim
         assert all(name in claim.detail for name in lies)
 
 
-def replace_update(name: str):
-    from fedincentive.adversary import Attack, Misreport
+class Off(Attack):
+    """Far from what anyone learns."""
 
-    class Away(Attack):
-        @property
-        def omniscient(self) -> bool:
-            return False
+    @property
+    def omniscient(self) -> bool:
+        return False
 
-        def __call__(self, update, honest=(), *, step=0):
-            return {"w": update["w"] + 1000.0}
-
-    return Misreport(update=Away("sign-flip", 1.0, 0))
+    def __call__(self, update, honest=(), *, step=0):
+        return {"w": update["w"] + 1000.0}
 
 
 def test_far_agrees_with_plain_numpy_over_pieces_and_skips_counters() -> None:

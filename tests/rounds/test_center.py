@@ -349,6 +349,8 @@ class TestSampling:
         for step in range(3):
             link = center.broadcast().reveal
             assert beacon.follows(anchor, link, step + 1)
+            # The same bytes in another writing would draw others: a center could choose among many.
+            assert not beacon.follows(anchor, link.upper(), step + 1)
             assert center.asked == beacon.asked(link, "abcde", 2)
             for agent in center.asked:
                 center.submit(report(center, agent))
