@@ -38,7 +38,7 @@ help:  ## show this list
 test: test-core test-native test-cuda test-fedml test-flower  ## set up and pass all tests
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
-	$(call PYTEST,core) tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower
+	$(call PYTEST,core) -n auto --dist loadfile tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower
 
 test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
 	$(call PYTEST,core) tests/native

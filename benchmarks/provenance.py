@@ -1,4 +1,4 @@
-"""What signatures, trees and proofs cost: `python benchmarks/provenance.py [LEAVES] [SIGNATURES]`.
+"""What signatures, trees, commitments and proofs cost: `python benchmarks/provenance.py [LEAVES] [SIGNATURES]`.
 
 CPU time. Each figure stands beside its yardstick: the tree beside as many bare hashes, the plain Python verifier beside
 OpenSSL, with which it must agree on every valid and every changed signature.
@@ -17,6 +17,7 @@ from fedincentive.provenance import rfc8032
 from fedincentive.provenance.keys import PrivateKey
 from fedincentive.provenance.merkle import Tree, check_consistency, check_inclusion, leaf
 from fedincentive.provenance.notes import Head, Note
+from fedincentive.provenance.records import Commitment, order
 from fedincentive.provenance.witness import Witness
 
 
@@ -53,6 +54,22 @@ def trees(size: int, draw: random.Random) -> None:
     print(f"   at most {max(map(len, paths.values())) * 32} bytes")
     checked = cpu(lambda: [check_consistency(k, size, paths[k], roots[k], root) for k in places])
     print(f"  its check                    {checked * 1e3:8.2f} us")
+
+
+def commitments(size: int, draw: random.Random) -> None:
+    """A site's records: what it takes to commit to them, to prove one, and to order them."""
+    own = [draw.randbytes(100) for _ in range(size)]
+    made: list[Commitment] = []
+    committed = cpu(lambda: made.append(Commitment.to(own)) or str(made[0]))
+    print(f"commitment to {size} records     {committed:8.2f} s")
+    kept, text = made[0], str(made[0])
+    places = [draw.randrange(size) for _ in range(1000)]
+    shown = [kept.open(k, own[k]) for k in places]
+    assert all(one.proves(text) for one in shown) and not shown[0].proves(text.replace("a", "b"))
+    print(f"an opening                     {cpu(lambda: [kept.open(k, own[k]) for k in places]) * 1e3:8.2f} us", end="")
+    print(f"   {max(16 + 32 * len(one.path) + 8 for one in shown)} bytes beside the record")
+    print(f"  its check                    {cpu(lambda: [one.proves(text) for one in shown]) * 1e3:8.2f} us")
+    print(f"order of {size} records          {cpu(lambda: order(1, size)):8.2f} s")
 
 
 def signatures(count: int, draw: random.Random) -> None:
@@ -92,6 +109,7 @@ def main() -> None:
     leaves, count = (*map(int, sys.argv[1:]), *(10**6, 1000)[len(sys.argv) - 1 :])
     draw = random.Random(0)
     trees(leaves, draw)
+    commitments(leaves, draw)
     signatures(count, draw)
 
 

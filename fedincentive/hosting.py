@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from . import checks, mechanisms
 from . import ledger as books
-from .agent import Notary
-from .center import Center, Outcome, state
+from .agent import Notary, Site
+from .audit import Auditor
+from .center import Center, Outcome, audits, state
 from .center.enrolment import wrong_with
 from .checks import nearest, setting
 from .errors import SettingError
@@ -27,7 +28,9 @@ from .manifest import DEFAULT, RECEIPTS, RUNS
 from .mechanisms import Mechanism
 from .messages import Enrol, RoundResult, Update
 from .payments import Oracles
-from .provenance.keys import KeyRing
+from .provenance import records
+from .provenance.keys import KeyRing, name_in_files
+from .provenance.records import Commitment
 from .settings import Settings, numbers
 
 
@@ -157,8 +160,30 @@ class Session:
         its center is saved with it, and needs no memory of its own."""
         if self.keys is None:
             return None
-        options = {"durable": not beside, "expected": self.mechanism.public()}
+        options = {"durable": not beside, "expected": self.mechanism.public(), "chain": self.settings.chain}
         return Notary.of(self.keys, agent, self.directory / RECEIPTS, **options)
+
+    def commitment(self, agent: str, site: Site) -> str | None:
+        """What the agent enrols of its records in an audited run; the salts stay in a file at the site."""
+        own = site.records() if self.settings.audited and hasattr(site, "records") else None
+        if own is None:
+            return None
+        made = records.kept(self._kept(agent), own)
+        if list(site.records()) != list(own):
+            raise SettingError(
+                f"The records of agent {agent!r} differ each time they are read, by a random transform perhaps: no "
+                "audit could find them again. Transform them in the training instead."
+            )
+        return str(made)
+
+    def auditor(self, name: str, sites: Callable[[str], Site]) -> Auditor:
+        """One of the run's auditors, with a way into every site and what is kept there."""
+        assert self.keys is not None
+        kept = {"commitments": lambda agent: Commitment.read(path) if (path := self._kept(agent)).exists() else None}
+        return Auditor.of(self.keys, name, sites, **kept)
+
+    def _kept(self, agent: str) -> Path:
+        return self.directory / "agents" / f"{name_in_files(agent)}.records"
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -180,6 +205,8 @@ class Session:
         mechanism = self.mechanism  # a wrong name or setting is refused here
         if agents:
             mechanism.check(len(agents), self.oracles)
+        if self.settings.audited and agents:
+            audits.refuse(self.settings, agents, self.keys, self.ledger)
         for agent in agents if self.keys is not None else ():
             if agent not in self.keys.public:  # type: ignore[union-attr]
                 raise SettingError(f"incentive.keys: {self.settings.keys} has no public key of agent {agent!r}.")
@@ -200,6 +227,13 @@ class Session:
             if key is None or enrol.key != key.vkey or not is_signed(key, said, signature):
                 return f"Agent {enrol.agent[:40]!r} does not enrol with its own key for run {self.settings.run!r}."
         return wrong_with(enrol, self.mechanism, n, others)
+
+    def wrong_with_auditor(self, enrol: Enrol, signature: str | None) -> str:
+        """Why somebody who says it is an auditor of this run is not, or nothing."""
+        key = self.keys.public.get(enrol.agent) if self.keys is not None else None
+        if key is None or not is_signed(key, enrolment(self.settings.run, enrol), signature):
+            return f"Auditor {enrol.agent[:40]!r} does not come with its own key for run {self.settings.run!r}."
+        return ""
 
     def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""

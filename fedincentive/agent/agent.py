@@ -11,7 +11,7 @@ from ..adversary import Misreport, misreport
 from ..errors import PaymentError
 from ..messages import Broadcast, Enrol, Report, Update
 from ..payments import quantise
-from ..provenance import beacon
+from ..provenance.records import order_seed
 from .notary import Notary
 from .offer import offer
 from .sites import Site
@@ -88,17 +88,18 @@ class Agent:
     def respond(self, broadcast: Broadcast, honest: Sequence[Update] = ()) -> Report | None:
         """The report for this broadcast; None when the agent stays away or the run is over.
 
-        With a key it answers only what its center signed for its run, in order: BroadcastRefused otherwise.
+        With a key it answers only what its center signed for its run, in order: BroadcastRefused otherwise. What
+        auditors are asked is not for agents.
         """
-        if self._memory.get("declined") and broadcast.phase != "accept":
-            return None  # it has no part in this run
+        if broadcast.phase == "audit" or (self._memory.get("declined") and broadcast.phase != "accept"):
+            return None  # that is for auditors, or it has no part in this run
         if self.notary is not None:
             self.notary.check(broadcast, self.enrol())
         if broadcast.phase == "done":
             return None
         self._remember(broadcast)
         if self.notary is not None and self.notary.order is not None and hasattr(self.site, "reorder"):
-            self.site.reorder(beacon.number(self.notary.order, f"order\n{self.name}"))
+            self.site.reorder(order_seed(self.notary.order, self.name))
         view = View(self.name, broadcast, self.site, self._own(broadcast), self._memory)
         if broadcast.phase == "accept":
             report = self._accept(view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -15,6 +15,7 @@ from ..game import Game, Search, outside_options
 from ..game.games import Pay
 from ..game.search import maximise
 from ..messages import Update
+from ..provenance import records as commitments
 from ..settings import Settings
 
 
@@ -196,7 +197,8 @@ class LossSite:
 
     `train(w, points, step)` returns d_i after training on these points (indices into the agent's own data);
     `evaluate(w)` returns L_i(w). The points are the first round(s) of `order`, one fixed shuffle of the agent's data,
-    so that a larger s only adds points; `reward` is r, such as ln(#classes).
+    so that a larger s only adds points; `reward` is r, such as ln(#classes). `records` gives the points as bytes, which
+    a site commits to in an audited run; their order is then drawn after that.
     """
 
     whole = True
@@ -213,9 +215,12 @@ class LossSite:
         value_per_nat: float = 1.0,
         loss_cap: float = 10.0,
         w0: Update | Callable[[], Update | None] | None = None,
+        records: Callable[[], Sequence[bytes]] | None = None,
     ) -> None:
         self.s_max = float(size)
         self.order = order
+        self._records = records
+        self._seed: int | None = None  # of the order, where it was drawn
         self._w0 = w0
         self._train, self._evaluate = train, evaluate
         self.reward, self.cost_per_point = reward, cost_per_point
@@ -233,6 +238,7 @@ class LossSite:
         classes: int,
         cost: float | None = None,
         w0: Update | Callable[[], Update | None] | None = None,
+        records: Callable[[], Sequence[bytes]] | None = None,
     ) -> LossSite:
         """The site of an agent that classifies, as the settings have it; `cost` is its own where it knows better."""
         return cls(
@@ -245,7 +251,17 @@ class LossSite:
             value_per_nat=settings.value_per_nat,
             loss_cap=settings.loss_cap,
             w0=w0,
+            records=records,
         )
+
+    def records(self) -> Sequence[bytes] | None:
+        """The points as bytes, in the order they are stored; None where the site cannot show them."""
+        return None if self._records is None else self._records()
+
+    def reorder(self, seed: int) -> None:
+        """Take the order that was drawn after the commitment."""
+        if seed != self._seed:
+            self._seed, self.order = seed, commitments.order(seed, len(self.order))
 
     @property
     def w0(self) -> Update | None:

@@ -66,6 +66,7 @@ class SoftmaxSite(LossSite):
             value_per_nat=settings.value_per_nat,
             loss_cap=settings.loss_cap,
             w0=first_model(x.shape[1], classes),
+            records=lambda: [point.tobytes() + label.tobytes() for point, label in zip(self.x, self.y, strict=True)],
         )
 
     def _work(self, w: Update, points: np.ndarray, step: int) -> Update:

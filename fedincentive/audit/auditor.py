@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import identity, terms
 from ..errors import BroadcastRefused, SettingError
-from ..messages import Broadcast, Report, Update
+from ..messages import Broadcast, Enrol, Report, Update
 from ..provenance import audits, beacon
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey, words
 from ..provenance.records import Commitment
@@ -133,7 +133,14 @@ class Auditor:
         what = audits.PASS if found.passed else audits.FAIL
         return {"agent": said.agent, "step": said.step, "found": what, "why": found.why[:LONGEST], "opened": found.opened}
 
-    # As an agent has it, for hosts that play everybody
+    # As an agent has it, for hosts that play or reach everybody
+
+    def enrol(self) -> Enrol:
+        """Who it is; it has no points."""
+        return Enrol(self.name, 0.0, 0.0, key=self.key.public.vkey)
+
+    def enrolment(self, run: str) -> str:
+        return identity.signed(self.key, identity.enrolment(run, self.enrol()))
 
     def state(self) -> dict[str, Any]:
         return {}

@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..identity import digest
 from ..messages import Update
 from ..payments import quantise
 from ..provenance import beacon, records
-from ..provenance.records import Commitment
+from ..provenance.records import Commitment, order_seed
 
 log = logging.getLogger("fedincentive")
 Valid = Callable[[bytes], bool]
@@ -85,8 +85,10 @@ def examine(
     checked: list[str] = []
     try:
         points = _points(said, site, checked)
+        if hasattr(site, "reorder"):
+            site.reorder(order_seed(said.order, said.agent))
         own = site.records() if hasattr(site, "records") else None
-        drawn = [] if own is None else _records(said, site, own, kept, round(points), valid, checked)
+        drawn = [] if own is None else _records(said, own, kept, round(points), valid, checked)
         again = digest(site.update(said.w, points, said.step, said.s))
         if again != said.update:
             raise _Failed(f"made again, the update is {again[:16]}..., signed is {said.update[:16]}...")
@@ -125,7 +127,6 @@ def _points(said: Delivery, site: AuditedSite, checked: list[str]) -> float:
 
 def _records(
     said: Delivery,
-    site: Any,
     own: Sequence[bytes],
     kept: Commitment | None,
     count: int,
@@ -137,9 +138,7 @@ def _records(
         raise _Failed("the site has records, but none were committed")
     if kept is None or str(kept) != said.commitment or len(own) != len(kept):
         raise _Failed("the site does not have the commitment that was enrolled, or other records")
-    seed = beacon.number(said.order, f"order\n{said.agent}")
-    site.reorder(seed)
-    drawn = [int(j) for j in records.order(seed, len(own))[:count]]
+    drawn = [int(j) for j in records.order(order_seed(said.order, said.agent), len(own))[:count]]
     if (strange := kept.strange(own, drawn)) is not None:
         raise _Failed(f"record {strange} is not the one that was committed")
     seen: dict[bytes, int] = {}

@@ -8,6 +8,7 @@ readers derive it again.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,11 +22,12 @@ from ..identity import CENTER
 from ..ledger import Ledger
 from ..messages import Enrol, Report, Update
 from ..provenance import audits, beacon, records
-from ..provenance.keys import KeyRing, PrivateKey
+from ..provenance.keys import KeyRing
 from ..run import Answer, Run
 from ..settings import Settings
 from .names import twins
 
+log = logging.getLogger("fedincentive")
 MOST_AGENTS = 4000  # the links of more do not fit the messages that show them
 LONGEST = 200  # characters of an auditor's reason
 SAME = 1e-12  # how far from 1 the cosine of two updates in one direction may be
@@ -66,11 +68,6 @@ def wrong_with(e: Enrol) -> str:
                 "commit to as many records as it has, with `fedincentive attest commit`."
             )
     return ""
-
-
-def center_links(settings: Settings, run_id: str, key: PrivateKey) -> list[str]:
-    """The center's chain; the id keeps it apart from that of another run with the same name."""
-    return beacon.links_of(key, {"run": settings.run, "id": run_id}, settings.rounds)
 
 
 # Links
@@ -277,6 +274,9 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
         if audits.verdict(heard, repeat=audits.repeated(value, agent)) == audits.FAIL
     ]
     for agent in (*failed, *settled["withheld"]):
+        said = [one for item in settled["heard"] for one in item.get("verdicts", ()) if one["agent"] == agent]
+        why = next((one["why"] for one in said if one["found"] == audits.FAIL), "it never showed its link")
+        log.warning("Agent %s failed the audit of step %d: %s", agent, step, why)
         run.failed[agent] = step
         run.delivered_total[agent] -= sum(step["delivered"][agent] for step in (settled, *run.audits))
         run.delivered[agent] = 0
@@ -291,7 +291,6 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
         "failed": failed,
     }
     if ended:
-        last = run.settings.rounds
-        known = {name: link_at(run, name, last) for name in (CENTER, *run.agents)}
+        known = {name: link_at(run, name, run.trained) for name in (CENTER, *run.agents)}
         inputs["links"] = {name: link for name, link in known.items() if link}
     return [Entry(run.settings.run, run.round, f"{audits.PREFIX}{step}", audits.RULE, inputs, {})]

@@ -46,7 +46,7 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
         limits[name] = float(e.s_max) if points == had else points / settings.scale
         s[name] = min(quantise(float(e.s0), settings.scale), points)
     digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
-    secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
+    secret = secrets.randbits(256) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.anchors = {name: e.anchor for name, e in sorted(by_name.items()) if e.anchor}
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)

@@ -17,8 +17,8 @@ NAMED = 5  # agents named in a sentence before "and k more"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `status` is "complete", "rested", "round limit" or "declined"; `advice` says what to do
-    then.
+    """The end of a run. `status` is "complete", "rested", "round limit", "declined", or "stopped" where audits left too
+    few agents to train; `advice` says what to do then.
 
     >>> from fedincentive import play
     >>> ended = play({"game": {"kind": "repaired"}}, beta="0.01", gamma=20.0, rounds=5)
@@ -66,6 +66,9 @@ def advise(run: Run, mechanism: Mechanism, ne: float | None = None, dom: float |
     bounds come from the settings."""
     if run.status == "declined":
         return f"Too few agents take part: {_reasons(run.declined)}. Nothing was charged."
+    if run.status == "stopped":
+        who = ", ".join(sorted(run.failed))
+        return f"Training stopped after {run.trained} rounds: too few agents are left, as audits failed {who}."
     told = [_lost(run)] if run.lost else []
     if run.status not in ("running", "complete"):
         told += [said for payment in mechanism.payments if (said := payment.advice(run, ne, dom))] or [_restless(run)]
@@ -99,7 +102,9 @@ def _reasons(declined: Mapping[str, str]) -> str:
 def tau(run: Run, mechanism: Mechanism) -> Fact:
     """The most that a further point is known to take from an agent's value."""
     if run.slope is not None:
-        return Fact(max(0.0, -run.slope), "reported", "estimated from how agents moved s, with the costs of the settings")
+        return Fact(
+            max(0.0, -run.slope), "reported", "estimated from how agents moved s, with the costs of the settings"
+        )
     return Fact(run.settings.tau, "assumed", "incentive.tau; nobody measured it")
 
 

@@ -17,6 +17,8 @@ from ..errors import FedIncentiveError
 # subcommand -> (module, one line of help shown without importing it)
 COMMANDS = {
     "aggregate": ("aggregate", "Aggregate update files robustly, larger than memory, without any framework."),
+    "attest": ("attest", "Commit to a site's records, open some of them, find what others have too."),
+    "audit": ("delivery", "Do again, at the site, what an agent says it did in a round."),
     "certify": ("certify", "Show the certificate of a finished run: what held, what was broken, on what basis."),
     "doctor": ("doctor", "What is installed, what is active, what is missing."),
     "keys": ("keys", "Make, show, rotate and revoke the keys by which agents and center sign."),

@@ -37,12 +37,13 @@ class Audits:
                 continue
         self.links = {name: (-1, anchor) for name, anchor in terms.anchors.items()}
         self.open: list[dict[str, Any]] = []
+        self.trained, self.ended = 0, False
         self.failed: dict[str, int] = {}
 
     @property
     def settled(self) -> bool:
         """Whether every step of the run was audited as far as it was drawn."""
-        return not self.open and self.links[CENTER][0] == self.terms.rounds
+        return self.ended and not self.open
 
     def show(self, step: int, links: Mapping[str, Any]) -> Iterator[Problem]:
         """Everybody's links of a step must be those that were anchored."""
@@ -57,6 +58,9 @@ class Audits:
         """A training round: what was drawn before it is audited by now, and its own links draw what comes next."""
         yield from self._skipped()
         given, step = body["inputs"], body["round"] - first
+        self.trained = step + 1
+        if self.ended:
+            yield "audit", "it trains on after the audits of the run had ended."
         said = given["said"]
         shown = {CENTER: given.get("reveal"), **({a: w.get("reveal") for a, w in said.items()} if step else {})}
         yield from self.show(step, shown)
@@ -103,10 +107,11 @@ class Audits:
         ended = "links" in given
         if body["kind"] != f"{audits.PREFIX}{number}" or given["terms"] != self.terms.digest:
             yield "audit", "it is of another step, or for other terms."
-        if ended and not (self.open and self.open[-1]["step"] + 1 == self.terms.rounds):
+        if ended and not (self.trained == self.terms.rounds or self.failed):  # too few may be left to train on
             yield "audit", "it ends the audits of a run that still trains."
         if ended:
-            yield from self.show(self.terms.rounds or 0, given["links"])
+            yield from self.show(self.trained, given["links"])
+            self.ended = True
         while self.open and self.open[0]["step"] < number:
             drawn = self._drawn(self.open[0], ended=ended)
             if drawn is None or drawn[1] or drawn[2]:

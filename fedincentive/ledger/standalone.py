@@ -39,6 +39,7 @@ KINDS = {
     "terms/1": ("terms",),
     "commitment/1": ("commitment",),
     "reports/1": ("reports-contribute", "reports-train", "reports-value"),
+    "audit/1": ("audit",),
     "contribution/1": ("settlement",),
     "tranche/1": ("tranche", "settlement"),
     "tranche/2": ("tranche", "settlement"),
@@ -151,7 +152,7 @@ class Runs:
 
     def derive(self, body: Body, complain: Complain) -> Amounts:
         given, rule = body["inputs"], body["rule"]
-        if rule in ("terms/1", "commitment/1", "reports/1", *MEMOS):
+        if rule in ("terms/1", "commitment/1", "reports/1", "audit/1", *MEMOS):
             return {}
         if rule == "contribution/1":
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
@@ -249,7 +250,8 @@ class Runs:
 
     def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
         value, h, minor = given["valuations"], given["h"], self.minor
-        before, known = given.get("previous", given.get("baseline", {})), self.valued.get(body["run"])
+        before: Amounts = given["previous"] if "previous" in given else given.get("baseline", {})
+        known = self.valued.get(body["run"])
         if body["rule"] == TRUTHFUL[0] and h == "previous" and ("baseline" in given) != (known is None):
             complain("previous", "the first entry of a run, and no other, is measured from a baseline")
         elif h == "previous" and known is not None and before != known:
@@ -276,7 +278,7 @@ class Runs:
     def hold(self, body: Body, complain: Complain) -> None:
         """Everything in which an entry differs from the terms, which are its run's first entry."""
         run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
-        if rule in (*MEMOS, "clawback/1", "forfeit/1"):  # their kinds end with a digest, or the first step that failed
+        if rule in (*MEMOS, "clawback/1", "forfeit/1", "audit/1"):  # their kinds end with a digest, or with a step
             kind = kind.split("-")[0]
         if kind not in KINDS[rule]:
             complain("kind", f"a {kind} cannot have the rule {rule}")
@@ -306,6 +308,10 @@ class Runs:
             said.take(body, complain)
         elif rule == "reports/1":
             complain("signature", "there are signed reports, but the run's terms name no keys")
+        elif rule == "audit/1" and (said is None or said.audits is None):
+            complain("audit", "there are audits, but the run's terms name no auditors")
+        elif rule == "audit/1" and said is not None:
+            self.fail(run, said.audit(body, complain), body["round"])
         if terms is None and kind == "commitment":
             so_far["committed"] = given
         if terms is None:
@@ -580,6 +586,21 @@ def points_within(given: Amounts, most: Amounts, times: int, complain: Complain)
             complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
 
 
+def link_before(link: Any, steps: int) -> str | None:
+    """The link that comes so many steps earlier in a hash chain, where its anchor is; None if it is no link."""
+    if not isinstance(link, str) or not re.fullmatch("[0-9a-f]{64}", link):
+        return None
+    for _ in range(steps):
+        link = sha256(bytes.fromhex(link)).hexdigest()
+    return link
+
+
+def drawn(link: str, agents: Iterable[str], size: int) -> set[str]:
+    """Who is asked in a round: the first `size` agents in the order that its link gives."""
+    ranked = sorted(agents, key=lambda agent: (sha256(f"{link}\n{agent}".encode()).digest()[:8], agent))
+    return set(ranked[:size])
+
+
 # What the agents of a signed run said
 
 
@@ -593,11 +614,14 @@ class Said:
         self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
         self.s.update(terms.get("start", {}))
         self.sampled = exactly(terms.get("sampled", len(self.keys)))
+        self.link, self.last = terms.get("draws"), -1  # the center's hash chain, and the step of the link
+        self.first: Any = None  # the first training round
         self.delivered: Amounts = {}
         self.total = dict.fromkeys(self.keys, 0)
         self.values: Amounts = {}
         self.values_before: Amounts = {}
         self.trained: Any = None  # the last round that training was reported of
+        self.audits = Audits(run, terms, self.terms, signatures) if "auditors" in terms else None
         self.failed: Amounts = {}  # who failed an audit counts 0 from then on
         self.answered: Amounts = {}  # what the asked delivered in that round
         self.scores = dict.fromkeys(self.keys, 0)
@@ -607,6 +631,18 @@ class Said:
         for agent in self.keys:
             if not self.is_signed(agent, accepted.get(agent), body["round"], "accept", {}):
                 complain("signature", f"{agent!r} did not sign the terms")
+        if self.audits is not None:
+            self.audits.show(0, {agent: words.get("reveal") for agent, words in accepted.items()}, complain)
+
+    def audit(self, body: Body, complain: Complain) -> Amounts:
+        """Who failed counts nothing from that step on; returns the step of each."""
+        assert self.audits is not None
+        lost = self.audits.take(body, complain)
+        for agent, steps in lost.items():
+            self.total[agent] -= sum(delivered.get(agent, 0) for delivered in steps)
+            self.delivered[agent] = 0
+        self.trained = body["round"]
+        return {agent: self.audits.failed[agent] for agent in lost}
 
     def take(self, body: Body, complain: Complain) -> None:
         given, phase = body["inputs"], body["kind"][len("reports-") :]
@@ -624,7 +660,15 @@ class Said:
                 complain("claims", "it has words of a round that was still to come")
         answered = [*spoke, *given.get("absent", [])]
         asked = min(self.sampled, len(self.keys)) if phase == "train" else len(self.keys)
-        if len(answered) != asked or len(set(answered) & set(self.keys)) != asked:
+        failed = set(self.failed) if phase == "train" else set()
+        if phase == "train":
+            self.first = body["round"] if self.first is None else self.first
+            self.draw(answered, given.get("reveal"), body["round"] - self.first, complain)
+        if asked == len(self.keys):  # who failed an audit is asked no more
+            asked -= len(failed)
+        elif asked - len(failed) <= len(answered) <= asked:
+            asked = len(answered)
+        if len(answered) != asked or len(set(answered) & set(self.keys) - failed) != asked:
             complain("claims", f"it accounts for {len(answered)} agents, asked were {asked}, each once")
         told = {
             name: {agent: exactly(words[name]) for agent, words in given["said"].items() if name in words}
@@ -636,13 +680,27 @@ class Said:
             self.values.update(told["valuation"])
         if phase == "train":  # the absent delivered nothing; who was not asked counts as before
             counted = {agent: points * (agent not in self.failed) for agent, points in told["delivered"].items()}
-            self.answered = {**{agent: 0 for agent in given.get("absent", [])}, **counted}
-            self.delivered.update(self.answered)
+            drawn = [*given.get("absent", []), *(failed if self.sampled >= len(self.keys) else ())]
+            self.answered = {**dict.fromkeys(drawn, 0), **counted}
+            self.delivered.update({**dict.fromkeys(failed, 0), **self.answered})
             for agent, points in self.answered.items():
                 compared = len(self.answered) * points - sum(self.answered.values())
                 self.scores[agent] = self.scores.get(agent, 0) + compared
             self.total = {agent: points + self.delivered.get(agent, 0) for agent, points in self.total.items()}
             self.values_before, self.trained = dict(self.values), body["round"]
+            if self.audits is not None:
+                self.audits.report(given, dict(self.delivered), complain)
+
+    def draw(self, answered: Sequence[str], link: Any, step: int, complain: Complain) -> None:
+        """Who is asked in a sampled round follows from the link, and the link from the one before it, or the anchor."""
+        if self.link is None:
+            return
+        if link_before(link, step - self.last) != self.link:
+            complain("claims", f"{link!r} is not the link of step {step} that the terms anchor")
+            return
+        self.link, self.last = link, step
+        for agent in sorted((drawn(link, self.keys, self.sampled) - set(self.failed)) ^ set(answered)):
+            complain("claims", f"{agent!r} was asked and is not accounted for, or was not asked and is")
 
     def commit(self, s: Amounts, complain: Complain) -> None:
         self.compare("s", s, self.s, complain)
@@ -675,12 +733,164 @@ class Said:
     def is_signed(self, agent: str, words: Any, number: Any, phase: str, everybody: Body) -> bool:
         """Whether the agent signed these words for this run, these terms, this round and this phase."""
         try:
-            own = {k: words[k] for k in ("s", "delivered", "update", "valuation", "nonce", "seen") if k in words}
+            names = ("s", "delivered", "update", "valuation", "nonce", "seen", "reveal", "declined")
+            own = {k: words[k] for k in names if k in words}
             place = {"run": self.run, "terms": self.terms, "round": number, "phase": phase, "agent": agent}
             said = f"fedincentive/report/1\n{canonical({**everybody, **own, **place})}".encode("ascii")
             return self.signatures.check(verifier_key(self.keys[agent]), from_base64(words["signature"]), said)
         except (ValueError, TypeError, KeyError):
             return False
+
+
+class Audits:
+    """The hash chains of an audited run draw who is audited, and by whom; verdicts say who failed."""
+
+    def __init__(self, run: str, terms: Body, digest: str, signatures: Signatures) -> None:
+        self.run, self.terms, self.signatures = run, digest, signatures
+        self.keys, self.rounds = terms["auditors"], exactly(terms["rounds"])
+        self.limit = int(float(terms["settings"]["audit"]) * 2**64)
+        self.chains = {agent: (-1, agreed["anchor"]) for agent, agreed in terms["agents"].items()}
+        self.agents = sorted(self.chains)
+        self.chains["center"] = (-1, terms["anchor"])
+        self.steps: list[Body] = []  # not settled yet
+        self.trained, self.over = 0, False
+        self.failed: dict[str, int] = {}
+
+    def show(self, step: int, links: Body, complain: Complain) -> None:
+        for name, link in links.items():
+            at, known = self.chains.get(name, (-1, ""))
+            fine = type(link) is str and re.fullmatch("[0-9a-f]{64}", link) and at <= step
+            if not fine or hashed_back(link, step - at) != known:
+                complain("beacon", f"the link of {name!r} for step {step} is not the one anchored in the terms")
+            else:
+                self.chains[name] = (step, link)
+
+    def report(self, given: Body, delivered: Amounts, complain: Complain) -> None:
+        """What the links so far draw must have been audited before the next training round is reported."""
+        while self.steps and (draw := self.draw(self.steps[0], False)) is not None:
+            if draw[1]:
+                who = ", ".join(sorted(draw[1]))
+                complain("audit", f"in step {self.steps[0]['step']} {who} were drawn to be audited, and were not")
+            del self.steps[0]
+        if self.over:
+            complain("audit", "it trains on after the audits of the run had ended")
+        said = given["said"]
+        links = {agent: words.get("reveal") for agent, words in said.items()} if self.trained else {}
+        self.show(self.trained, {"center": given.get("reveal"), **links}, complain)
+        updates = {agent: words["update"] for agent, words in said.items() if agent not in self.failed}
+        asked = sorted({*said, *given.get("absent", [])})
+        step = {"step": self.trained, "asked": asked, "updates": updates, "delivered": delivered}
+        self.steps.append({**step, "model": given.get("model")})
+        self.trained += 1
+
+    def draw(self, step: Body, over: bool) -> tuple[str, set[str], list[str]] | None:
+        """The value, who is drawn by it, and who kept back a link; None where links are still to come."""
+        number = step["step"] + 1
+        asked = next((later["asked"] for later in self.steps if later["step"] == number), self.agents if over else None)
+        if asked is None:
+            return None
+        links, hidden = {}, []
+        for name in ["center", *asked]:
+            at, link = self.chains[name]
+            if at >= number:
+                links[name] = hashed_back(link, at - number)
+            elif name not in self.failed:
+                hidden.append(name)
+        if "center" in hidden or (hidden and not over):
+            return None
+        value = sha256(f"fedincentive/beacon/1\n{self.terms}\n{number}\n{canonical(links)}".encode()).hexdigest()
+        updates = {agent: update for agent, update in step["updates"].items() if agent not in self.failed}
+        twice: dict[str, int] = {}
+        for update in updates.values():
+            twice[update] = twice.get(update, 0) + 1
+        drawn = {
+            agent
+            for agent in updates
+            if hidden or drawn_number(value, f"audit\n{agent}") < self.limit or twice[updates[agent]] > 1
+        }
+        return value, drawn - set(hidden), hidden
+
+    def take(self, body: Body, complain: Complain) -> dict[str, list[Amounts]]:
+        """Who failed, each with what was delivered in the steps that count no more."""
+        given, number = body["inputs"], exactly(body["inputs"]["step"])
+        over = "links" in given
+        if body["kind"] != f"audit-{number}" or given["terms"] != self.terms:
+            complain("audit", "it is of another step, or for other terms")
+        if over:
+            if self.trained != self.rounds and not self.failed:  # too few may be left to train on
+                complain("audit", "it ends the audits of a run that still trains")
+            self.show(self.trained, given["links"], complain)
+            self.over = True
+        while self.steps and self.steps[0]["step"] < number:
+            draw = self.draw(self.steps[0], over)
+            if draw is None or draw[1] or draw[2]:
+                complain("audit", f"step {self.steps[0]['step']} was to be audited before step {number}")
+            del self.steps[0]
+        step = self.steps[0] if self.steps else {"step": None}
+        draw = self.draw(step, over) if step["step"] == number else None
+        if draw is None:
+            complain("audit", f"step {number} was audited before, or nobody knows yet who is drawn")
+            return {}
+        value, drawn, hidden = draw
+        drawn |= set(given["suspected"]) & set(step["updates"]) - set(self.failed)
+        votes: dict[str, list[tuple[str, str]]] = {agent: [] for agent in sorted(drawn)}
+        for item in given["heard"]:
+            self.hear(body, item, value, votes, complain)
+        ends = {agent: self.decision(value, agent, heard) for agent, heard in votes.items()}
+        for agent in [agent for agent, end in ends.items() if end is None]:
+            complain("audit", f"{agent!r} was drawn to be audited in step {number}, and that was not decided")
+        failed = [agent for agent, end in ends.items() if end == "fail"]
+        if given["failed"] != failed or given["withheld"] != hidden:
+            complain("audit", f"by the verdicts {failed} failed and {hidden} kept back a link, it says otherwise")
+        self.failed.update({agent: number for agent in [*failed, *hidden]})
+        lost = {agent: [later["delivered"] for later in self.steps] for agent in [*failed, *hidden]}
+        del self.steps[0]
+        return lost
+
+    def hear(self, body: Body, item: Body, value: str, votes: Any, complain: Complain) -> None:
+        auditor = item["auditor"]
+        found = {agent: "silent" for agent in item.get("silent", [])}
+        if "silent" not in item:
+            found = {one["agent"]: one["found"] for one in item["verdicts"]}
+            place = {"run": self.run, "terms": self.terms, "round": body["round"], "phase": "audit", "agent": auditor}
+            own = {name: item[name] for name in ("nonce", "seen", "verdicts") if name in item}
+            said = f"fedincentive/report/1\n{canonical({**place, **own, 'model': self.steps[0]['model']})}"
+            key = verifier_key(self.keys.get(auditor))
+            good = self.signatures.check(key, from_base64(item["signature"]), said.encode("ascii"))
+            if not good or any(one["step"] != self.steps[0]["step"] for one in item["verdicts"]):
+                complain("signature", f"auditor {auditor!r} did not sign what is said in its name")
+        for agent, word in found.items():
+            if agent not in votes or self.decision(value, agent, votes[agent]) is not None:
+                complain("audit", f"{auditor!r} was asked about {agent!r}, who was not drawn or was decided on")
+                continue
+            silent = [name for name, told in votes[agent] if told == "silent"]
+            left = set(self.keys) - {name for name, told in votes[agent] if told != "silent"}
+            turn = min(
+                left,
+                key=lambda name: (
+                    silent.count(name), drawn_number(f"{value}\nauditors\n{agent}", name), name,
+                ),
+            )  # fmt: skip
+            if turn != auditor:
+                complain("audit", f"{auditor!r} looked at {agent!r}, it was another auditor's turn")
+            votes[agent].append((auditor, word))
+
+    def decision(self, value: str, agent: str, heard: list[tuple[str, str]]) -> str | None:
+        """A pass that is not repeated, or what two auditors found."""
+        found = [word for _, word in heard if word != "silent"]
+        if found == ["pass"] and drawn_number(value, f"repeat\n{agent}") >= int(0.1 * 2**64):
+            return "pass"
+        return next((word for word in ("pass", "fail") if found.count(word) >= 2), None)
+
+
+def hashed_back(link: str, steps: int) -> str:
+    for _ in range(steps):
+        link = sha256(bytes.fromhex(link)).hexdigest()
+    return link
+
+
+def drawn_number(value: str, label: str) -> int:
+    return int.from_bytes(sha256(f"{value}\n{label}".encode()).digest()[:8], "big")
 
 
 class Signatures:
@@ -711,7 +921,8 @@ class Signatures:
         if "center" not in terms:
             complain("keys", f"run {run!r} is not signed at all")
             return
-        given = {"center": terms["center"], **{agent: agreed.get("key") for agent, agreed in terms["agents"].items()}}
+        given = {agent: agreed.get("key") for agent, agreed in terms["agents"].items()}
+        given |= {**terms.get("auditors", {}), "center": terms["center"]}
         for name, text in given.items():
             try:
                 strange = Key(name, verifier_key(text).raw) not in self.known

@@ -18,6 +18,7 @@
 | rule, recompute, terms, total, previous | the amounts, or what they are derived from, do not follow from the chain |
 | kind, order | an entry has another kind than its rule makes, or stands before an earlier round |
 | signature | something is said in the name of somebody who did not sign it |
+| beacon, audit | a link is not the one that was anchored, or who it drew was not audited as drawn and decided |
 | checkpoint | the chain is shorter than, or differs from, one seen before |
 | note | a signed checkpoint is of another history, or its signatures are not what they claim to be |
 | keys | the keys in a run's terms or under a correction are not those that were exchanged, or there are none |
@@ -232,7 +233,8 @@ class _Check:
             agreed = given["terms"]
             self.signed[row.run] = "center" in agreed
             named = {name: one.get("key") for name, one in agreed["agents"].items()}
-            named = {"center": agreed.get("center"), **named} if self.signed[row.run] else {}
+            named |= {**agreed.get("auditors", {}), "center": agreed.get("center")}
+            named = named if self.signed[row.run] else {}
             self.named.take(agreed)
         if self.exchanged is None:
             return

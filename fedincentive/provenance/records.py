@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from struct import iter_unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ProvenanceError
 from ..files import reason
+from . import beacon
 from .keys import create
 from .merkle import Tree, check_inclusion
 
@@ -83,8 +85,8 @@ class Commitment:
         """
         known = list(records)
         salts = os.urandom(SALT * len(known)) if salts is None else salts
-        pieces = [b"\x00" + salts[k : k + SALT] for k in range(0, SALT * len(known), SALT)]
-        return cls(salts, b"".join([sha256(start + record).digest() for start, record in zip(pieces, known)]))
+        pairs = zip(iter_unpack(f"{SALT}s", salts), known, strict=True)
+        return cls(salts, b"".join([sha256(b"\x00" + salt + record).digest() for (salt,), record in pairs]))
 
     def __len__(self) -> int:
         return len(self.leaves) // LEAF
@@ -116,7 +118,7 @@ class Commitment:
 
     def write(self, path: Path) -> None:
         """Into a new file that only its owner may read."""
-        head = json.dumps({"commitment": str(self)}).encode() + b"\n"
+        head = json.dumps({"commitment": str(self), "salts": sha256(self.salts).hexdigest()}).encode() + b"\n"
         path.parent.mkdir(parents=True, exist_ok=True)
         create(path, head + self.salts + self.leaves, 0o600)
 
@@ -127,9 +129,10 @@ class Commitment:
             if path.stat().st_size > LARGEST:
                 raise ValueError("it is larger than any commitment")
             head, _, rest = path.read_bytes().partition(b"\n")
-            count = len(rest) // (SALT + LEAF)
+            count, more = divmod(len(rest), SALT + LEAF)
             found = cls(rest[: SALT * count], rest[SALT * count :])
-            if str(found) != json.loads(head)["commitment"]:
+            said = json.loads(head)
+            if more or [str(found), sha256(found.salts).hexdigest()] != [said["commitment"], said["salts"]]:
                 raise ValueError("its salts and leaves are not those of its first line")
         except OSError as error:
             raise ProvenanceError(f"The commitment {path} cannot be read: {reason(error)}.") from error
@@ -149,6 +152,11 @@ def kept(path: Path, records: Sequence[bytes]) -> Commitment:
             "back the data it was made from, or remove the file before a new run."
         )
     return found
+
+
+def order_seed(value: str, agent: str) -> int:
+    """What draws the order of an agent's points, from the beacon's first value."""
+    return beacon.number(value, f"order\n{agent}")
 
 
 def order(seed: int, count: int) -> NDArray[np.intp]:

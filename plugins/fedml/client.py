@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from ...agent import Agent
+from ...audit import Auditor
 from ...errors import BroadcastRefused, RunError
 from ...messages import PHASES, Broadcast
 from ...sealed import read_json, write_json
@@ -18,10 +19,10 @@ SERVER = 0
 
 
 class Client:
-    """One agent behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
+    """One agent, or auditor, behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
 
     def __init__(
-        self, link: Transport, agent: Agent, run: str, host: FedmlSettings, memory: Path, *, resume: bool
+        self, link: Transport, agent: Agent | Auditor, run: str, host: FedmlSettings, memory: Path, *, resume: bool
     ) -> None:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
         self._latest, self._answer = (-1, -1), b""

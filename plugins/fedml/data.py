@@ -26,6 +26,13 @@ class LocalData:
     def __len__(self) -> int:
         return len(self.train)  # type: ignore[arg-type]
 
+    def records(self) -> list[bytes]:
+        """Each point's tensors as bytes."""
+        return [
+            b"".join(np.ascontiguousarray(part).tobytes() for part in (point if isinstance(point, (tuple, list)) else [point]))
+            for point in (self.train[i] for i in range(len(self)))
+        ]
+
     def loader(self, points: np.ndarray, seed: int) -> DataLoader:
         """Batches of these points, in an order that only the seed decides."""
         order = torch.Generator().manual_seed(seed)

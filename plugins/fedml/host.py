@@ -14,6 +14,7 @@ from fedml.ml.aggregator.aggregator_creator import create_server_aggregator
 from fedml.ml.trainer.trainer_creator import create_model_trainer
 
 from ...agent import Agent, ClosedFormSite, Site, worth_alone
+from ...audit import Auditor
 from ...center import Center
 from ...errors import SettingError
 from ...game import Game
@@ -74,6 +75,11 @@ class Host:
     def agents(self) -> tuple[str, ...]:
         return self.names if self.game is None else self.game.agents
 
+    @property
+    def auditors(self) -> tuple[str, ...]:
+        """Who audits; their processes come after those of the agents."""
+        return self.settings.auditors or ()
+
     def largest_message(self, rank: int) -> int:
         """Bytes of the largest message of this run: a model, twice if a trainer likes, and what is said beside it."""
         if self.game is not None:
@@ -130,8 +136,13 @@ class Host:
         s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
         own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
         strategy = self.host.strategy_of(name) if own is None else own
+        notary, committed = self.session.notary(name, beside=beside), self.session.commitment(name, site)
         money = {"budget": self.host.budget_of(name), "alone": worth_alone(site, self.settings)}
-        return Agent(name, site, strategy, s0=s0, notary=self.session.notary(name, beside=beside), **money)
+        return Agent(name, site, strategy, s0=s0, notary=notary, commitment=committed, **money)
+
+    def auditor(self, name: str) -> Auditor:
+        """One of the auditors, who finds every agent's data as this process does."""
+        return self.session.auditor(name, lambda agent: self._site(self.agents.index(agent), agent))
 
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:

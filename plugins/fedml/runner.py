@@ -52,12 +52,13 @@ class Runner:
         host.session.preflight(host.agents, network=False)
         agents = [host.agent(i, beside=True) for i in range(host.n)]
         center = host.center([agent.enrol() for agent in agents])
-        engine.run(center, agents, progress=lambda result: self._progress(center, result))
+        auditors = [host.auditor(name) for name in host.auditors]
+        engine.run(center, [*agents, *auditors], progress=lambda result: self._progress(center, result))
         self._end(center)
 
     def _distributed(self) -> None:
         host = self.host
-        rank, size = int(self.args.rank), host.n + 1
+        rank, size = int(self.args.rank), host.n + 1 + len(host.auditors)
         if getattr(self.args, "scenario", "horizontal") != "horizontal":
             raise SettingError(
                 f"common_args.scenario is {self.args.scenario!r}: only horizontal silos are driven here."
@@ -65,7 +66,7 @@ class Runner:
         if self.args.backend == "MPI" and self.args.comm.Get_size() != size:
             raise SettingError(
                 f"mpirun starts {self.args.comm.Get_size()} processes; train_args.client_num_in_total = {host.n} needs "
-                f"{size}: one for the server and one for each client."
+                f"{size}: one for the server, one for each client and one for each of the incentive.auditors."
             )
         link = connect(self.args, rank, size, host.host, lambda: host.largest_message(rank))
         try:
@@ -90,6 +91,7 @@ class Runner:
             session=host.session,
             resumed=host.saved_center(),
             progress=self._progress,
+            auditors={auditor: rank for rank, auditor in enumerate(host.auditors, start=host.n + 1)},
         )
         try:
             self._end(server.run())
@@ -98,7 +100,7 @@ class Runner:
 
     def _answer(self, link: Any, rank: int) -> None:
         host = self.host
-        agent = host.agent(rank - 1)
+        agent = host.agent(rank - 1) if rank <= host.n else host.auditor(host.auditors[rank - host.n - 1])
         memory = host.session.directory / "agents" / f"{rank}.json"
         Client(link, agent, host.settings.run, host.host, memory, resume=host.settings.resume).run()
 

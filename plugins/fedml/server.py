@@ -37,8 +37,11 @@ class Server:
         session: Session,
         resumed: Center | None = None,
         progress: Callable[[Center, RoundResult], None],
+        auditors: Ranks | None = None,
     ) -> None:
         self.link, self.ranks, self.host, self.session = link, ranks, host, session
+        self.auditors = auditors or {}
+        self._everybody = {**ranks, **self.auditors}
         self.progress = progress
         self._start, self.center = start, resumed
         self._enrolled: dict[str, Enrol] = {}
@@ -47,7 +50,7 @@ class Server:
         self._frame: bytes = b""
         self._sent: dict[str, float] = {}  # when the broadcast last went to each agent
         self._under_way: dict[str, Future[None]] = {}
-        self._senders = ThreadPoolExecutor(2 * len(ranks)) if link.concurrent else None
+        self._senders = ThreadPoolExecutor(2 * len(self._everybody)) if link.concurrent else None
 
     def run(self) -> Center:
         if self.center is None:
@@ -87,7 +90,7 @@ class Server:
 
     def _tell_the_end(self, center: Center) -> None:
         self._frame = wire.encode(dataclasses.replace(center.broadcast(), w=None))  # they need no model to end
-        pending = [self._send(agent, self._frame, self.host.heartbeat) for agent in self.ranks]
+        pending = [self._send(agent, self._frame, self.host.heartbeat) for agent in self._everybody]
         for sent in pending:
             if sent is not None:
                 sent.result()
@@ -125,7 +128,7 @@ class Server:
             words = str(refusal)[:LOGGED]
             if self._said.get(report.agent) != words:  # it is asked again with every heartbeat, and may say the same
                 log.warning("Refused a report from %s: %s", sender, words)
-            if report.agent in self.ranks:
+            if report.agent in self._everybody:
                 self._said[report.agent] = words
             # Only the agent itself can end the waiting for it. Without keys nobody knows who wrote this, so the round
             # waits for a better one until its time is up.
@@ -138,14 +141,14 @@ class Server:
         if wrong:
             log.warning("Refused %s, which enrols as %r: %s", sender, agent, wrong)
         elif self.center is None:
-            if self._enrolled.setdefault(agent, hello.enrol) is hello.enrol:
+            if agent in self.ranks and self._enrolled.setdefault(agent, hello.enrol) is hello.enrol:
                 log.info("Agent %s enrols from %s: s_max %g", agent, sender, hello.enrol.s_max)
         elif self._frame and self._is_stuck(agent, self.center):
             self._send(agent, self._frame, self.host.heartbeat)
 
     def _is_stuck(self, agent: str, center: Center) -> bool:
         """An idle client that has not answered: it was restarted, or the broadcast or its answer was lost."""
-        awaited = self.ranks if center.done else set(center.missing) - self._refused
+        awaited = self._everybody if center.done else set(center.missing) - self._refused
         under_way = self._under_way.get(agent)
         if agent not in awaited or (under_way is not None and not under_way.done()):
             return False
@@ -153,6 +156,8 @@ class Server:
 
     def _wrong_with(self, hello: wire.Hello) -> str:
         enrol = hello.enrol
+        if enrol.agent in self.auditors:
+            return self.session.wrong_with_auditor(enrol, hello.signature)
         if enrol.agent not in self.ranks:
             return "there is no such agent in this run" + nearest(enrol.agent, self.ranks)
         if wrong := self.session.wrong_with(enrol, hello.signature, len(self.ranks)):
@@ -172,7 +177,7 @@ class Server:
 
     def _send_now(self, agent: str, frame: bytes, timeout: float) -> None:
         try:
-            self.link.send(self.ranks[agent], frame, timeout)
+            self.link.send(self._everybody[agent], frame, timeout)
         except ConnectionError as error:
             log.warning("Agent %s cannot be reached: %s", agent, error)
 

@@ -54,25 +54,30 @@ def trainer_site(
     trainer: ClientTrainer, agent: str, data: LocalData, settings: Settings, device: Any, args: Any, classes: int
 ) -> LossSite:
     """A site whose training and loss are the trainer's own."""
-    work = _Work(trainer, agent, data, settings.seed, device, args)
+    work = _Work(trainer, agent, data, settings, device, args)
     own = trainer.cost_of(agent) if isinstance(trainer, IncentiveClientTrainer) else None
     return LossSite.of(
-        settings, agent, len(data), work.train, work.loss, classes=classes, cost=own, w0=work.first_model
+        settings, agent, len(data), work.train, work.loss, classes=classes, cost=own, w0=work.first_model,
+        records=data.records,
     )
 
 
 class _Work:
     """Calls the user's trainer as FedML does: data, model, the hooks around training, then the model again."""
 
-    def __init__(self, trainer: ClientTrainer, agent: str, data: LocalData, seed: int, device: Any, args: Any) -> None:
+    def __init__(
+        self, trainer: ClientTrainer, agent: str, data: LocalData, settings: Settings, device: Any, args: Any
+    ) -> None:
         self.trainer, self.agent, self.data = trainer, agent, data
-        self.seed, self.device, self.args = seed, device, args
+        self.settings, self.device, self.args = settings, device, args
 
     def first_model(self) -> Update:
         return to_arrays(self.trainer.get_model_params())
 
     def train(self, w: Update, points: np.ndarray, step: int) -> Update:
-        seed = draws.local_seed(self.seed, self.agent, step)
+        seed = draws.local_seed(self.settings.seed, self.agent, step)
+        if self.settings.audited:
+            torch.set_num_threads(self.settings.threads)  # with others an update is not the same, bit for bit
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)

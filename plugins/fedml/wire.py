@@ -22,7 +22,7 @@ from ...messages import PHASES, Broadcast, Enrol, Report
 from .. import network_json
 
 PREFIX = struct.Struct("<4sBI")
-MAGIC, VERSION = b"FINC", 2
+MAGIC, VERSION = b"FINC", 3
 MOST_CHARACTERS = 1000  # of a name, a signature, or what is said about a message that is refused
 MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
 DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
@@ -142,6 +142,9 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "s0": _NUMBER,
         "commitment": (str, type(None)),
         "key": (str, type(None)),
+        "anchor": (str, type(None)),
+        "budget": (*_NUMBER, type(None)),
+        "alone": (*_NUMBER, type(None)),
     },
     Hello: {"enrol": (Enrol,), "signature": (str, type(None))},
     Broadcast: {
@@ -154,6 +157,8 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "settings": (dict,),
         "log": (dict, type(None)),
         "signature": (str, type(None)),
+        "reveal": (str, type(None)),
+        "audits": (list,),
     },
     Report: {
         "run": _TEXT,
@@ -167,6 +172,9 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "nonce": (str, type(None)),
         "signature": (str, type(None)),
         "cosignature": (str, type(None)),
+        "reveal": (str, type(None)),
+        "declined": (str, type(None)),
+        "verdicts": (list,),
     },
 }
 
@@ -180,7 +188,9 @@ def _checked(cls: type, body: dict[str, Any]) -> Any:
             raise WireError(f"{cls.__name__}.{name} is a {type(body[name]).__name__}")
         if type(body[name]) is str and len(body[name]) > MOST_CHARACTERS:
             raise WireError(f"{cls.__name__}.{name} has {len(body[name])} characters, more than {MOST_CHARACTERS}")
-        if float in types and body[name] is not None:
+        if types == (list,):
+            body[name] = tuple(body[name])
+        elif float in types and body[name] is not None:
             body[name] = float(body[name])  # an int that no float holds is refused here, and nowhere later
         elif type(body[name]) is int and not 0 <= body[name] < 2**63:
             raise WireError(f"{cls.__name__}.{name} is outside 64 bits")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from flwr.clientapp import ClientApp
 
 from ... import draws
 from ...adversary import Misreport
-from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy, worth_alone
+from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy, read_keys, worth_alone
+from ...audit import Auditor
 from ...errors import SettingError
 from ...game import Game
 from ...messages import Broadcast, Update
-from .node import Number, agent_name, cost_of, node_setting, notary
+from ...provenance import records as commitments
+from ...provenance.records import Commitment
+from .node import Number, agent_name, at_site, commitment_file, cost_of, keys_of, node_setting, notary
 from .records import INCENTIVE, MESSAGE_TYPES, enrol_content, read_broadcast, report_content, to_arrays, to_record
 from .settings import read
 
@@ -65,6 +69,8 @@ class Task:
             raise SettingError(f"Agent {self.agent!r} has no ClientApp that could {kind}.")
         sent = self.message.content[self.arrays] if w is self.w else to_record(w)
         own = self.message.content.config_records.get(self.config, ConfigRecord())
+        if self.settings.audited and (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(self.settings.threads)  # with others an update is not the same, bit for bit
         content = RecordDict({self.arrays: sent, self.config: ConfigRecord({**own, **extra})})
         # Client processes may not address new messages; a reply to ours, with another type, is what the app gets.
         inner = Message(content, reply_to=self.message)
@@ -77,6 +83,18 @@ class Task:
 
 
 SiteOf = Callable[[Task], Site]
+
+
+def auditor_name(message: Message, context: Context) -> str | None:
+    """The auditor whom a node is for: `auditor` of its node-config; in a simulation the nodes after those of the agents
+    are the auditors' in their order. None for an agent's node."""
+    if name := node_setting(context, "auditor", str):
+        return str(name)
+    settings, host = read(context.run_config, run=message.content[INCENTIVE]["run"])
+    index = node_setting(context, "partition-id", int)
+    if settings.auditors is None or index is None or node_setting(context, "agent", str) or index < host.agents:
+        return None
+    return settings.auditors[index - host.agents] if index - host.agents < len(settings.auditors) else None
 
 
 class StrategicApp(ClientApp):
@@ -108,6 +126,8 @@ class StrategicApp(ClientApp):
             if self._app is None:
                 raise SettingError("This app only plays: run it under fedincentive.plugins.flower.IncentiveStrategy.")
             return self._app(message, context)
+        if (auditor := auditor_name(message, context)) is not None:
+            return self._audit(auditor, message, context)
         task = Task(self._app, message, context, *self._keys)
         agent = self._agent(task)
         if task.told["phase"] == "enrol":
@@ -120,10 +140,46 @@ class StrategicApp(ClientApp):
         site = self._site(task)
         told = self._strategy or node_setting(task.context, "strategy", str)
         strategy = told or task.host.strategy_of(task.agent)
-        signs = notary(task.context, task.settings, task.agent)
+        signs, committed = notary(task.context, task.settings, task.agent), self._commitment(task, site)
         asked = task.told["phase"] in ("enrol", "accept")  # training alone is measured twice, never in a round
-        money = {"budget": task.host.budget_of(task.agent), "alone": worth_alone(site, task.settings) if asked else None}
-        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs, **money)
+        alone = worth_alone(site, task.settings) if asked else None
+        said = {"commitment": committed, "budget": task.host.budget_of(task.agent), "alone": alone}
+        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs, **said)
+
+    def _commitment(self, task: Task, site: Site) -> str | None:
+        """What the agent enrols of its records in an audited run; they are read once, and kept with the node."""
+        folder, memory = keys_of(task.context, task.settings), task.context.state.config_records.get(STATE, {})
+        if not task.settings.audited or folder is None or not hasattr(site, "records"):
+            return None
+        if "commitment" in memory:
+            return str(memory["commitment"]) or None
+        own = site.records()
+        path = commitment_file(folder, task.settings, task.agent)
+        text = "" if own is None else str(commitments.kept(path, own))
+        task.context.state[STATE] = ConfigRecord({**memory, "commitment": text})
+        return text or None
+
+    def _audit(self, name: str, message: Message, context: Context) -> Message:
+        """Answer as the auditor whom this node is for: it does at an agent's site what the agent's node did."""
+        told = message.content[INCENTIVE]
+        settings, _ = read(context.run_config, run=told["run"])
+        folder = keys_of(context, settings)
+        if folder is None:
+            raise SettingError(f"Auditor {name!r} has no keys: name their folder in its node-config, keys=\"...\".")
+
+        def site(agent: str) -> Any:
+            return self._site(Task(self._app, message, at_site(context, agent), *self._keys))
+
+        def kept(agent: str) -> Commitment | None:
+            path = commitment_file(str(folder), settings, agent)
+            return Commitment.read(path) if path.exists() else None
+
+        auditor = Auditor.of(read_keys(folder), name, site, commitments=kept)
+        if told["phase"] == "enrol":
+            return Message(enrol_content(auditor.enrol(), auditor.enrolment(told["run"])), reply_to=message)
+        record = message.content.array_records.get(self._keys[0])
+        report = auditor.respond(read_broadcast(told, None if record is None else to_arrays(record)))
+        return Message(report_content(report, auditor.name, None, self._keys[0], {}), reply_to=message)
 
     def _answer(self, agent: Agent, task: Task) -> RecordDict:
         memory = task.context.state.config_records.get(STATE, ConfigRecord())
@@ -144,6 +200,7 @@ def strategic(
     classes: int,
     cost: Number = None,
     loss: str = "loss",
+    records: Callable[[Context], Sequence[bytes]] | None = None,
     model: Callable[[Context], ArrayRecord] | None = None,
     strategy: Strategy | str | None = None,
     lies: Misreport | str | None = None,
@@ -155,7 +212,8 @@ def strategic(
     The app's train function trains on `points(message, size)` and returns the whole model, as for FedAvg; its evaluate
     function reports the mean loss on the node's own test data under `loss`. `size` counts the node's training points.
     `cost` is a number, a mapping by agent or a function of the context; else `cost` of the node-config, else
-    `incentive.cost`. `model` gives the first model to slopes that train in contribute rounds (those of
+    `incentive.cost`. `records` gives the training points as bytes, to which the node commits in an audited run; without
+    it auditors only make updates again. `model` gives the first model to slopes that train in contribute rounds (those of
     fedavg-strategic); phase 1 of 2p-upbred needs none.
 
         app = strategic(ordinary, size=count, classes=10)
@@ -171,6 +229,7 @@ def strategic(
             classes=classes,
             cost=cost_of(cost, task.context, task.settings, task.agent),
             w0=None if model is None else lambda: to_arrays(model(task.context)),
+            records=None if records is None else lambda: records(task.context),
         )
 
     def s0(task: Task, site: Site) -> float:

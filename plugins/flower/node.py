@@ -1,6 +1,7 @@
 """What a node knows of itself: the stable name, the keys and the cost of its agent, from its node-config.
 
 flower-supernode ... --node-config 'agent="hospital-a" cost=0.2 keys="keys" partition-id=0 num-partitions=2'
+flower-supernode ... --node-config 'auditor="ann" keys="keys" num-partitions=2'
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 
 from ... import hosting
 from ...agent import Notary, read_keys
 from ...errors import SettingError
+from ...provenance.keys import name_in_files
 from ...settings import Settings
 
 Number = float | Mapping[str, float] | Callable[[Context], float] | None
@@ -40,15 +42,47 @@ def node_setting(context: Context, key: str, kind: type) -> Any:
     return value
 
 
-def notary(context: Context, settings: Settings, agent: str) -> Notary | None:
-    """What signs for the agent: its keys are in the folder that `keys` of the node-config names, else in the run's own
-    where that is on this machine. Receipts go beside it."""
+def keys_of(context: Context, settings: Settings) -> str | None:
+    """The folder of this node's keys."""
     folder = node_setting(context, "keys", str)
     if folder is None and settings.keys is not None and Path(settings.keys).is_dir():
         folder = settings.keys
+    return folder
+
+
+def at_site(context: Context, agent: str) -> Context:
+    """The context of an agent's own node, for an auditor who works at its site: node-config `sites` says which data
+    partition is whose ("hospital-a=0 hospital-b=1"); agent-1, agent-2, ... have theirs by number."""
+    config = {key: value for key, value in context.node_config.items() if key not in ("auditor", "sites")}
+    given = dict(part.rsplit("=", 1) for part in str(context.node_config.get("sites", "")).split() if "=" in part)
+    count = int(config.get("num-partitions", 0)) or None
+    if agent in given and given[agent].isdecimal():
+        index: int | None = int(given[agent])
+    else:
+        index = next((i for i in range(count or 0) if hosting.agent_name(i, count or 0) == agent), None)
+    own: dict[str, Any] = {} if index is None else {"partition-id": index}
+    return Context(
+        context.run_id, context.node_id, {**config, **own, "agent": agent}, RecordDict(), context.run_config
+    )
+
+
+def notary(context: Context, settings: Settings, agent: str) -> Notary | None:
+    """What signs for the agent: its keys are in the folder that `keys` of the node-config names, else in the run's own
+    where that is on this machine. Receipts go beside it."""
+    folder = keys_of(context, settings)
     if folder is None:
         return None
-    return Notary.of(read_keys(folder), agent, Path(f"{folder}.receipts") / settings.run)
+    return Notary.of(read_keys(folder), agent, kept(folder, settings), chain=settings.chain)
+
+
+def kept(folder: str, settings: Settings) -> Path:
+    """Where a node keeps what it must not lose of a run: beside its keys."""
+    return Path(f"{folder}.receipts") / settings.run
+
+
+def commitment_file(folder: str, settings: Settings, agent: str) -> Path:
+    """The salts of the agent's records, at its site."""
+    return kept(folder, settings) / f"{name_in_files(agent)}.records"
 
 
 def cost_of(cost: Number, context: Context, settings: Settings, agent: str) -> float:

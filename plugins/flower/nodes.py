@@ -49,14 +49,19 @@ class Nodes:
         """Ask every node who it is until `wanted` agents have enrolled and no asked node is still silent."""
         end, pause = time.monotonic() + timeout, FIRST_POLL
         self._wanted = wanted
-        while len(self.enrolled) < wanted or self._greetings:
+        while (lacking := self._lacking(wanted)) or self._greetings:
             self._greet()
             self._hear()
             if time.monotonic() > end or self._hopeless():
                 break
-            if len(self.enrolled) < wanted or self._greetings:
+            if (lacking := self._lacking(wanted)) or self._greetings:
                 time.sleep(pause)
                 pause = min(2 * pause, LAST_POLL)
+        if lacking and len(self.enrolled) >= wanted:
+            raise RunError(
+                f"Auditor {lacking[0]!r} is at no node after {timeout:g} seconds: start one with --node-config "
+                f"'auditor=\"{lacking[0]}\" ...', or raise incentive.join-timeout."
+            )
         if len(self.enrolled) < wanted:
             who = f" ({', '.join(sorted(self.enrolled))})" if self.enrolled else ""
             why = "".join(f" Node {node} could not: {reason}" for node, reason in list(self._failures.items())[:3])
@@ -66,6 +71,11 @@ class Nodes:
             )
         self._closed = True
         return [self.enrolled[name] for name in sorted(self.enrolled)]
+
+    def _lacking(self, wanted: int) -> list[str]:
+        """Who is still to come: agents by their count, auditors by name."""
+        auditors = [name for name in self.session.settings.auditors or () if name not in self.by_agent]
+        return ["an agent"] * (wanted - len(self.enrolled)) + auditors
 
     def _hopeless(self) -> bool:
         """Every node failed to enrol: waiting longer only hides what is wrong with the app or its settings."""
@@ -164,6 +174,11 @@ class Nodes:
 
     def _claim(self, node: int, enrol: Enrol, signature: str | None) -> None:
         name = enrol.agent
+        if name in (self.session.settings.auditors or ()):
+            if wrong := self.session.wrong_with_auditor(enrol, signature):
+                raise ReportRefused(f"Node {node}: {wrong}")
+            self.by_agent[name] = node
+            return
         if wrong := self.session.wrong_with(enrol, signature, max(self._wanted, len(self.enrolled)), self.enrolled):
             raise ReportRefused(f"Node {node}: {wrong}")
         if name not in self.enrolled:

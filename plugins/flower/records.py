@@ -28,11 +28,11 @@ METRICS = "metrics"
 MOST_CHARACTERS = 1000  # of a name or a signature
 # How each phase travels: scalars as queries, the model as Flower's own train and evaluate messages
 MESSAGE_TYPES = {
-    **{phase: f"query.{phase}" for phase in ("enrol", *SCALARS)},
+    **{phase: f"query.{phase}" for phase in ("enrol", "audit", *SCALARS)},
     "train": "train",
     "value": "evaluate",
 }
-SIGNED = ("nonce", "signature", "cosignature")
+SIGNED = ("nonce", "signature", "cosignature", "reveal", "declined")
 
 
 def to_arrays(record: Mapping[str, Array]) -> dict[str, np.ndarray]:
@@ -63,6 +63,8 @@ def broadcast_record(broadcast: Broadcast) -> ConfigRecord:
     """All of a Broadcast but the model."""
     signed = {} if broadcast.signature is None else {"signature": broadcast.signature}
     shown = {} if broadcast.log is None else {"log": json.dumps(dict(broadcast.log))}
+    shown |= {} if broadcast.reveal is None else {"reveal": broadcast.reveal}
+    shown |= {"audits": json.dumps(list(broadcast.audits))} if broadcast.audits else {}
     return ConfigRecord(
         {
             **signed,
@@ -89,6 +91,8 @@ def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
         network_json.read(record["settings"].encode()),
         network_json.read(record["log"].encode()) if "log" in record else None,
         record.get("signature"),
+        record.get("reveal"),
+        network_json.read(record["audits"].encode()) if "audits" in record else (),
     )
 
 
@@ -105,6 +109,7 @@ def report_content(
     numbers = {"s": report.s, "delivered": report.delivered, "valuation": report.valuation}
     fields |= {name: float(value) for name, value in numbers.items() if value is not None}
     fields |= {name: text for name in SIGNED if (text := getattr(report, name)) is not None}
+    fields |= {"verdicts": json.dumps(list(report.verdicts))} if report.verdicts else {}
     content = RecordDict({INCENTIVE: ConfigRecord(cast(Any, fields))})
     if arrays is not None:
         content[arrays_key] = arrays
@@ -126,12 +131,17 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
     numbers = {name: _number(record, name, agent) for name in ("s", "delivered", "valuation")}
     signed = {name: _typed(record, name, str, agent) for name in SIGNED if name in record}
     update = _update(content, agent, arrays_key)
+    try:
+        verdicts = network_json.read(str(record["verdicts"]).encode()) if "verdicts" in record else ()
+    except ValueError as error:
+        raise ReportRefused(f"{agent!r} sends verdicts that cannot be read: {error}.") from None
     return Report(
         _typed(record, "run", str, agent),
         _typed(record, "round", int, agent),
         cast(Phase, _typed(record, "phase", str, agent)),
         agent,
         update=update,
+        verdicts=verdicts,
         **signed,
         **numbers,
     )
@@ -139,18 +149,22 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
 
 def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
     fields: dict[str, Any] = {"agent": enrol.agent, "s_max": float(enrol.s_max), "s0": float(enrol.s0)}
-    texts = {"commitment": enrol.commitment, "key": enrol.key, "signature": signature}
-    fields |= {name: text for name, text in texts.items() if text is not None}
+    texts = {"commitment": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "signature": signature}
+    numbers = {name: float(v) for name in ("budget", "alone") if (v := getattr(enrol, name)) is not None}
+    fields |= {**{name: text for name, text in texts.items() if text is not None}, **numbers}
     return RecordDict({INCENTIVE: ConfigRecord(fields)})
 
 
 def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
     """The enrolment and its signature; `sender` names the node in errors."""
     record = incentive(content, sender)
-    texts = {key: _typed(record, key, str, sender) for key in ("commitment", "key", "signature") if key in record}
+    names = ("commitment", "key", "anchor", "signature")
+    texts = {key: _typed(record, key, str, sender) for key in names if key in record}
+    numbers = {key: _number(record, key, sender) for key in ("budget", "alone")}
+    signature = texts.pop("signature", None)
     agent = _typed(record, "agent", str, sender)
     s_max, s0 = (_typed(record, key, float, sender) for key in ("s_max", "s0"))
-    return Enrol(agent, s_max, s0, texts.get("commitment"), texts.get("key")), texts.get("signature")
+    return Enrol(agent, s_max, s0, **texts, **numbers), signature
 
 
 def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:

@@ -71,6 +71,7 @@ class IncentiveStrategy(FedAvg):
         self._session: Session | None = None
         self._nodes: Nodes | None = None
         self._encoded: tuple[Update, ArrayRecord] | None = None
+        self._told: dict[int, ConfigRecord] = {}  # the config of each step in an audited run: audits need the same
         self._asking: dict[int, str] = {}  # node -> agent of the round that is open
 
     @classmethod
@@ -146,8 +147,16 @@ class IncentiveStrategy(FedAvg):
         if broadcast.phase in SCALARS:
             replies = self._exchange(self._messages(RecordDict(), broadcast.phase), wait)
             self._close(replies)
+        elif broadcast.phase == "audit":
+            audited = broadcast.audits[0]["step"]
+            content = self._content(audited + 1, to_record(broadcast.w or {}), configs[0])
+            content[self.configrecord_key] = self._told.get(audited, content[self.configrecord_key])
+            self._close(self._exchange(self._messages(content, "audit"), wait))
         elif broadcast.phase == "train":
-            messages = self.configure_train(step, self._model(), configs[0], grid)
+            messages = list(self.configure_train(step, self._model(), configs[0], grid))
+            if self.settings.audited:
+                told = messages[0].content.config_records.get(self.configrecord_key)
+                self._told |= {} if told is None else {broadcast.step: told}
             arrays, metrics = self.aggregate_train(step, self._exchange(messages, wait))
             if arrays is not None and metrics is not None:
                 result.train_metrics_clientapp[step] = metrics

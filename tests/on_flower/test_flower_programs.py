@@ -15,11 +15,14 @@ from typing import Any
 import data_parity
 import pytest
 import yaml
+from keyring import folder_of
 from parity import GAME, INCENTIVE, MECHANISMS, ROUNDS, RUN, head_of, in_engine, ledger_of
 from ports import free_port
 from programs import blocks
 
 from fedincentive import ledger
+from fedincentive.ledger.verify import verify
+from fedincentive.provenance import audits
 
 README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
 SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
@@ -287,3 +290,35 @@ def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, 
     flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=550)
     expected = in_engine("2p-upbred", tmp_path, two, run="dep", **changes)
     assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected
+
+
+LIAR = TRAINING.replace(
+    "    mine = np.sort(points(message, len(y)))\n",
+    "    mine = np.sort(points(message, len(y)))\n    mine = mine[: len(mine) // (2 if os.environ.get('LIAR') else 1)]\n",
+).replace(
+    "classes=task.CLASSES)",
+    "classes=task.CLASSES,\n    records=lambda context: [x.tobytes() + bytes([y]) for x, y in zip(*own(context)[:2])])",
+)
+
+
+def test_a_site_that_trains_on_half_of_its_points_is_caught_in_deployment(
+    flower: Any, sites: Any, tmp_path: Path
+) -> None:
+    """East says it trained on all it has; three auditors, at nodes of their own, make its update again."""
+    auditors = ("ann", "bea", "cleo")
+    keys = folder_of(tmp_path / "keys", ("north", "south", "east", *auditors))
+    names = {name: f'agent=\"{name}\" partition-id=2 num-partitions=3' for name in ("east",)}
+    names |= {name: f'auditor=\"{name}\" sites=\"north=0 south=1 east=2\"' for name in auditors}
+    for name, config in names.items():
+        lies = "env LIAR=1 " if name == "east" else ""
+        address = f"--superlink 127.0.0.1:{flower.ports['9190']} --port {free_port()}"
+        flower.start(f"{lies}flower-supernode --insecure {address} --node-config '{config}'", name)
+    incentive = {"agents": 3, "auditors": ",".join(auditors), "keys": str(keys), "rounds": 2, "start": 1.0, "seed": 7}
+    package = write_app(tmp_path / "app", f"import os\n{LIAR}{SERVER.format(names=['fedavg'], run='liar')}", incentive)
+    shutil.copy(data_parity.__file__, package / "data_parity.py")
+    said = flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{tmp_path}\"'", timeout=550)
+    assert "Agent east failed the audit of step 0: made again, the update is" in said, said[-3000:]
+    with ledger.read(tmp_path / "fedavg" / "liar" / "ledger.sqlite") as book:
+        assert verify(book, recompute=True).clean
+        entries = [record.entry for record in book.entries("liar")]
+    assert [entry.inputs["failed"] for entry in entries if entry.rule == audits.RULE] == [["east"], []]

@@ -51,7 +51,7 @@ def write_config(
         sections["train_args"]["client_id_list"] = "[]"
         sections["device_args"]["worker_num"] = clients
     if backend == "GRPC":
-        ports = [free_port() for _ in range(clients + 1)]
+        ports = [free_port() for _ in range(clients + 1 + len((incentive or {}).get("auditors", ())))]
         sections["comm_args"]["grpc_ipconfig_path"] = grpc_table(folder, ports).name
     if backend == "TRPC":
         (folder / "trpc_master_config.csv").write_text(f"master_ip,master_port\n127.0.0.1,{free_port()}\n")

@@ -56,7 +56,7 @@ def opened(settings: Settings, mechanism: str, agents: Sequence[Any], w: Any, *p
 
 
 def set_table(
-    game, mechanism, *, strategies=(), lies=(), keys=None, book=None, folder=None, oracles=None, **values
+    game, mechanism, *, strategies=(), lies=(), keys=None, book=None, folder=None, oracles=None, receipts=True, **values
 ) -> tuple[Center, list[Agent]]:
     """Center and agents of a closed-form game; `values` are the incentive settings. The run is kept in the ledger
     `book` and in `folder`. The oracles know everything unless others are given; with keys, signatures are checked."""
@@ -64,8 +64,8 @@ def set_table(
     if keys is None:
         seats = {"strategies": dict(strategies), "lies": dict(lies), "oracles": oracles, "site": Watched}
         return engine.table(game, settings, ledger=book, state=folder, **seats)
-    receipts = folder and folder / "receipts"
-    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys, receipts=receipts, chain=settings.chain)
+    kept = folder / "receipts" if folder and receipts else None
+    agents = agents_of(game, strategies=strategies, lies=lies, keys=keys, receipts=kept, chain=settings.chain)
     oracle = oracle_of(game, agents)
     known = Oracles(oracle, oracle) if oracles is None else oracles
     return opened(settings, mechanism, agents, {"w": game.w0}, book, folder, keys=keys, oracles=known), [
@@ -80,8 +80,8 @@ def play(center: Center, agents: Sequence[Agent], progress: Callable[[Any], None
 
 
 def answer(center: Center, agents: Sequence[Agent]) -> None:
-    """The open round's answers, but not its close."""
-    for report in engine.answers(center.broadcast(), agents):
+    """The open round's answers, of those who are asked, but not its close."""
+    for report in engine.answers(center.broadcast(), [agent for agent in agents if agent.name in center.missing]):
         center.submit(report)
 
 

@@ -1,0 +1,75 @@
+"""Audited runs in FedML, on real data: auditors are processes of their own, and a client that trains less is found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedml_runs import MAIN, write_config
+from keyring import folder_of
+from parity import ledger_of
+
+from fedincentive import ledger
+from fedincentive.ledger import standalone
+from fedincentive.ledger.export import to_jsonl
+from fedincentive.ledger.verify import verify
+from fedincentive.provenance import audits, records
+
+AUDITORS = ["ann", "bea", "cleo"]
+AGENTS = ["agent-1", "agent-2", "agent-3"]
+LIAR = Path(__file__).parent / "liar.py"
+
+
+def audited(folder: Path, backend: str, **changes: Any) -> Path:
+    """The configuration of an audited run, and everybody's keys."""
+    folder_of(folder / "keys", [*AGENTS, *AUDITORS])
+    incentive = {"auditors": AUDITORS, "keys": "keys", "heartbeat": 0.5, "start": 1.0, **changes}
+    return write_config(folder, backend, "fedavg", rounds=3, incentive=incentive)
+
+
+def failed_in(folder: Path) -> dict[str, int]:
+    """Who failed in which step, by the ledger, which both verifiers find clean."""
+    with ledger.open(ledger_of(folder)) as book:
+        assert verify(book, recompute=True).clean
+        assert standalone.check(list(to_jsonl(book)))[0] == []
+        entries = [record.entry for record in book.entries("run")]
+    memos = [entry.inputs for entry in entries if entry.rule == audits.RULE]
+    agreed = entries[0].inputs["terms"]
+    assert set(agreed["auditors"]) == set(AUDITORS) and agreed["settings"]["threads"] == 1
+    for agent in agreed["agents"].values():
+        assert records.read(agent["data"])[0] == agent["s_max"] // agreed["scale"]
+    assert len(memos) == 3
+    return {agent: memo["step"] for memo in memos for agent in memo["failed"]}
+
+
+def test_a_client_that_trains_on_half_of_its_points_is_caught_over_grpc(start: Any, tmp_path: Path) -> None:
+    cf = audited(tmp_path, "GRPC")
+    options = ("--cf", cf.name, "--run_id", "run")
+    ranks = [
+        start(tmp_path, LIAR, *options, "--rank", rank, "--role", "client", log=f"run-{rank}", LIAR="2")
+        for rank in range(1, 7)
+    ]
+    server = start(tmp_path, LIAR, *options, "--rank", 0, "--role", "server", log="run-0", LIAR="2")
+    for process in (*ranks, server):
+        process.ends_well()
+    assert failed_in(tmp_path) == {"agent-2": 0}
+    assert "agent-2 failed the audit of step 0: made again, the update is" in server.text()
+    kept = tmp_path / "fedincentive-runs" / "run" / "agents" / "agent-1.records"
+    assert os.stat(kept).st_mode & 0o777 == 0o600
+
+
+def test_honest_clients_pass_in_one_process(start: Any, tmp_path: Path) -> None:
+    cf = audited(tmp_path, "sp", audit=0.5)
+    start(tmp_path, MAIN, "--cf", cf.name, "--run_id", "run", log="sp").ends_well()
+    assert failed_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("auditors", "words"), [(["ann"], "at least 3"), (["ann", "bea", "agent-1"], "a party to")])
+def test_auditors_that_cannot_be_are_refused_before_anyone_joins(
+    start: Any, tmp_path: Path, auditors: list[str], words: str
+) -> None:
+    cf = audited(tmp_path, "sp", auditors=auditors)
+    run = start(tmp_path, MAIN, "--cf", cf.name, "--run_id", "run", log="sp")
+    assert run.wait() != 0 and words in run.text()
