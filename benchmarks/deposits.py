@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property
 from itertools import product
 from math import comb
 from pathlib import Path
@@ -82,11 +82,11 @@ class Federation:
     terms: Deposit
     scaled: float = 1.0  # of the computed deposit
 
-    @property
+    @cached_property
     def agents(self) -> tuple[str, ...]:
         return tuple(f"a{k}" for k in range(len(self.points)))
 
-    @property
+    @cached_property
     def deposits(self) -> dict[str, int]:
         computed = self.terms.deposits({a: s * self.terms.scale for a, s in zip(self.agents, self.points, strict=True)})
         return {agent: int(self.scaled * money) for agent, money in computed.items()}
@@ -105,18 +105,21 @@ class Federation:
         )
         return self.terms.audit * (1.0 - missed)
 
-    @lru_cache(maxsize=200_000)  # noqa: B019
-    def money(self, totals: tuple[Fraction, ...], failed: frozenset[int]) -> tuple[float, ...]:
+    @cached_property
+    def _known(self) -> dict[tuple[tuple[int, ...], frozenset[int]], tuple[float, ...]]:
+        return {}
+
+    def money(self, totals: tuple[int, ...], failed: frozenset[int]) -> tuple[float, ...]:
         """Everybody's balance after these deliveries, and these forfeits."""
-        n, scale = len(self.points), self.terms.scale
-        whole = {a: round(points * scale) for a, points in zip(self.agents, totals, strict=True)}
-        scores = contribution.scored(whole)
-        paid = contribution.score_amounts(
-            self.terms.beta, self.terms.rounds, n, scores, {}, self.agents, scale=scale, minor=MINOR
-        )
-        lost = {self.agents[i]: self.deposits[self.agents[i]] for i in failed}
-        shares = deposit.shared(lost, self.agents)
-        return tuple((paid[a] + shares[a] - lost.get(a, 0)) / MINOR for a in self.agents)
+        if (totals, failed) not in self._known:
+            scores = contribution.scored(dict(zip(self.agents, totals, strict=True)))
+            n, beta, rounds = len(self.points), self.terms.beta, self.terms.rounds
+            paid = contribution.score_amounts(beta, rounds, n, scores, {}, self.agents, scale=1, minor=MINOR)
+            lost = {self.agents[i]: self.deposits[self.agents[i]] for i in failed}
+            shares = deposit.shared(lost, self.agents)
+            balances = tuple((paid[a] + shares[a] - lost.get(a, 0)) / MINOR for a in self.agents)
+            self._known[totals, failed] = balances
+        return self._known[totals, failed]
 
     def outcomes(self, i: int, lie: Lie, plan: Plan) -> Iterator[tuple[float, int | None]]:
         """(chance, first round that fails or None)."""
@@ -126,7 +129,7 @@ class Federation:
             left *= 1.0 - chance
         yield left, None
 
-    def delivered(self, i: int, lie: Lie, plan: Plan, failed: int | None) -> tuple[Fraction, float]:
+    def delivered(self, i: int, lie: Lie, plan: Plan, failed: int | None) -> tuple[int, float]:
         """The points that count over the run, and what the agent gains beside the money: V less its costs."""
         s, T = self.points[i], self.terms.rounds
         has = s - round(lie.share * s) if lie.enrolled else s
@@ -138,12 +141,12 @@ class Federation:
             if t < end:
                 trained = s - round(lie.share * s) if lies else has
                 beside += float(self.terms.steering) * (lie.poison and lies) - self.costs[i] * trained / T
-        return Fraction(counted), beside
+        return counted, beside
 
     def honest(self, who: Sequence[int], lies: dict[int, Lie]) -> float:
         """What these have together by enrolling and giving what they have."""
         has = [s - round(lies[i].share * s) if i in lies and lies[i].enrolled else s for i, s in enumerate(self.points)]
-        paid = self.money(tuple(Fraction(s * self.terms.rounds) for s in has), frozenset())
+        paid = self.money(tuple(s * self.terms.rounds for s in has), frozenset())
         return sum(paid[i] - self.costs[i] * has[i] for i in who)
 
     def expected(self, who: Sequence[int], lies: dict[int, Lie], plan: Plan) -> float:
@@ -153,7 +156,7 @@ class Federation:
             chance = float(np.prod([p for p, _ in branch]))
             if not chance:
                 continue
-            points = [Fraction(s * self.terms.rounds) for s in self.points]
+            points = [s * self.terms.rounds for s in self.points]
             beside = {j: -self.costs[j] * self.points[j] for j in who}
             for i, (_, failed) in zip(liars, branch, strict=True):
                 points[i], beside[i] = self.delivered(i, lies[i], plan, failed)

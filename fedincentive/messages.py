@@ -24,7 +24,7 @@ class Enrol:
     commitment: str | None = None  # an optional digest of the agent's data, kept in the ledger
     key: str | None = None  # its public key, in a signed run
     anchor: str | None = None  # of its hash chain, in an audited run
-    budget: float | None = None  # the most money it can put at stake, its deposit included
+    budget: float | None = None  # the most money it can put at stake while it delivers, its deposit included
     alone: float | None = None  # what training alone is worth to it
     seen: int | None = None  # how long this center's log was when the agent saw it last, in an earlier run
 

@@ -8,8 +8,6 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from fractions import Fraction
-from math import floor
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from ..errors import SettingError
 from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
 from ..payments import LIMIT, Deposit, LumpSum, quantise
+from ..payments.deposit import owed, within_budget
 from ..run import Run
 from . import audits
 from .names import twins, wrong_with_name
@@ -68,55 +67,40 @@ def without(run: Run, mechanism: Mechanism, declined: Mapping[str, str]) -> Run:
 
 
 def within_budgets(mechanism: Mechanism, enrolled: Sequence[Enrol]) -> dict[str, int]:
-    """The points each agent is counted with: all of them, or as many as its budget covers the deposit for.
+    """The points each agent is counted with: all of them, or as many as its budget covers.
 
-    A budget is for the deposit and for the most that the payments can charge. That depends on the others' points, so
-    those are first cut to what their own budgets cover.
+    A budget is for the deposit and for what the agent owes as long as it delivers. That depends on the others' points,
+    so those are first cut to what their own budgets cover a deposit for.
     """
-    settings, n = mechanism.settings, len(enrolled)
-    deposit = next((payment for payment in mechanism.payments if isinstance(payment, Deposit)), None)
+    settings, made = mechanism.settings, mechanism.payments
     s_max = {e.agent: quantise(float(e.s_max), settings.scale) for e in enrolled}
-    budgets = {e.agent: floor(Fraction(e.budget) * settings.minor) for e in enrolled if e.budget is not None}
-    if not budgets:
+    budgets = {e.agent: quantise(float(e.budget), settings.minor) for e in enrolled if e.budget is not None}
+    if len(enrolled) < 2 or not budgets:
         return s_max
-    if deposit is not None:
-        s_max.update({a: deposit.covered(budget, s_max[a], n) for a, budget in budgets.items()})
-    owed = most_owed(mechanism, tuple(s_max), np.array([points / settings.scale for points in s_max.values()]))
-    for i, (agent, budget) in enumerate((agent, budgets.get(agent)) for agent in list(s_max)):
-        if budget is None:
+    had = dict(s_max)
+    for payment in made:
+        if isinstance(payment, Deposit):
+            s_max |= {a: payment.covered(budget, s_max[a], len(s_max)) or s_max[a] for a, budget in budgets.items()}
+    counted = dict(s_max)
+    for agent, budget in budgets.items():
+        counted[agent] = within_budget(made, s_max, agent, budget, settings.scale, settings.minor)
+        if counted[agent]:
             continue
-        charged = None if owed is None else quantise(max(float(owed[i]), 0.0), settings.minor)
-        if charged is None or charged > budget:
-            could = "any sum" if charged is None else f"{charged / settings.minor:.6g}"
-            raise SettingError(
-                f"Agent {agent!r} could owe {could} in run {settings.run!r}, its budget is "
-                f"{budget / settings.minor:.6g}: lower incentive.beta, bound the others' points with "
-                "incentive.most_points, or raise its budget."
-            )
-        if deposit is None:
-            continue
-        had, s_max[agent] = s_max[agent], deposit.covered(budget - charged, s_max[agent], n)
-        if s_max[agent] == 0 or deposit.of_points(s_max[agent], n) > budget - charged:
-            raise SettingError(
-                f"Agent {agent!r} cannot pay the deposit of a single point, "
-                f"{deposit.of_points(min(had or settings.scale, settings.scale), n) / settings.minor:.6g}: its budget "
-                f"is {budget / settings.minor:.6g}, of which it could owe {charged / settings.minor:.6g}. Raise it."
-            )
+        charged = owed(made, had, settings.scale, settings.minor)[list(had).index(agent)]
+        deposits = [p.of_points(min(had[agent], p.scale), len(had)) for p in made if isinstance(p, Deposit)]
+        least = f", and the deposit of a single point is {deposits[0] / settings.minor:.6g}" if deposits else ""
+        raise SettingError(
+            f"Agent {agent!r} would owe {charged / settings.minor:.6g} in run {settings.run!r} while it gives all it "
+            f"has{least}; its budget is {budget / settings.minor:.6g}: raise it, lower incentive.beta, or bound the "
+            "others' points with incentive.most_points."
+        )
     for e in enrolled:
-        if s_max[e.agent] < quantise(float(e.s_max), settings.scale):
+        if counted[e.agent] < had[e.agent]:
             log.warning(
                 "Agent %s counts with %g of its %g points: its budget of %g covers no larger deposit.",
-                e.agent, s_max[e.agent] / settings.scale, e.s_max, e.budget,
+                e.agent, counted[e.agent] / settings.scale, e.s_max, e.budget,
             )  # fmt: skip
-    return s_max
-
-
-def most_owed(mechanism: Mechanism, agents: Sequence[str], s_max: np.ndarray) -> np.ndarray | None:
-    """The most each agent can be charged beside its deposit; None where a payment has no limit."""
-    found = [p.limits(agents, s_max) for p in mechanism.payments if not isinstance(p, Deposit)]
-    if any(worst is None for worst in found) or len(agents) < 2:
-        return None if len(agents) > 1 else np.zeros(len(agents))
-    return sum((worst for worst in found if worst is not None), start=np.zeros(len(agents)))
+    return counted
 
 
 def affordable(run: Run, mechanism: Mechanism) -> None:

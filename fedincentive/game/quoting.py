@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import GameError
-from ..payments import MINOR, Contribution, Deposit, LumpSum, Payment, quantise
+from ..payments import MINOR, SCALE, Contribution, Deposit, LumpSum, Payment, quantise
+from ..payments.deposit import within_budget
 from .arrays import Array
 from .certificate import outside_options
 from .dynamics import best_replies, contributions
@@ -41,8 +42,8 @@ class AgentQuote:
     outside_option: float | None
     loses: bool
     budget: float | None
-    over_budget: bool  # it could be charged more than its budget: it would be refused
-    counted: float  # the points that its budget covers a deposit for
+    over_budget: bool  # it pays more than its budget: it would be refused
+    counted: float  # the points that its budget covers deposit and payment of; 0: it would be refused
     beta_ne: float  # the largest average gain per point it withholds from s_max, without payments
 
 
@@ -189,14 +190,12 @@ def _gains(game: Game) -> Array:
 
 def _demands(game: Game, priced: Payment, unpriced: Sequence[Payment], outside: Array | None) -> list[Bound]:
     """What agents ask of beta: their budgets, and to be no worse off than alone with all else that is paid."""
-    one = priced.repriced(Fraction(1))
-    w, unit, owed = _model(game, game.s_max), one.floats(game.agents, game.s_max), one.limits(game.agents, game.s_max)
-    budgets = [] if owed is None else affordable(game, owed)
+    w, unit = _model(game, game.s_max), priced.repriced(Fraction(1)).floats(game.agents, game.s_max)
     others = _total([payment.expected(game, w, game.s_max) for payment in unpriced], game.n)
     if outside is None or others is None:
-        return budgets
+        return affordable(game, unit)
     base = game.values(w, game.s_max) - game.costs(game.s_max) + others
-    return [*budgets, *rational(game, base, outside, unit)]
+    return [*affordable(game, unit), *rational(game, base, outside, unit)]
 
 
 def _total(parts: Sequence[Array | None], n: int) -> Array | None:
@@ -219,15 +218,16 @@ def _terms(
     slack = 1e-9 * np.maximum(1.0, np.abs(base))
     nobody = np.zeros(game.n, dtype=bool)
     loses = nobody if outside is None or utility is None else utility < outside - slack
-    over = nobody if game.budget is None or worst is None else worst > game.budget + slack
+    over = nobody if game.budget is None or paid is None else -paid > game.budget + slack
+    s_max = {name: quantise(float(s), SCALE if deposit is None else deposit.scale) for name, s in zip(game.agents, game.s_max, strict=True)}
 
     def counted(i: int) -> float:
-        """As the center counts: what the budget leaves for a deposit after all that can be owed."""
+        """As the center counts: the points that a budget covers deposit and payment of."""
         if deposit is None or game.budget is None or not np.isfinite(game.budget[i]):
             return float(game.s_max[i])
-        left = math.floor((game.budget[i] - (0.0 if worst is None else max(worst[i], 0.0))) * deposit.minor + 1e-3)
-        points = quantise(float(game.s_max[i]), deposit.scale)
-        return float(deposit.covered(left, points, game.n) / deposit.scale if left >= 0 else 0.0)
+        budget = quantise(float(game.budget[i]), deposit.minor)
+        found = within_budget(payments, s_max, game.agents[i], budget, deposit.scale, deposit.minor)
+        return float(game.s_max[i]) if found == s_max[game.agents[i]] else found / deposit.scale
 
     def of(values: Array | None, i: int) -> float | None:
         return None if values is None else float(values[i])
@@ -416,7 +416,7 @@ def _assumptions(
         )
     said += [note for payment in payments for note in payment.notes(game.n)]
     if any(payment.price for payment in payments):
-        said.append("Accepted beta: nobody worse off than alone, nobody can owe more than its budget.")
+        said.append("Accepted beta: nobody worse off than alone, nobody pays above its budget while delivering s_max.")
     if game.outside_option is not None:
         said.append("The outside options are as stated in the game file.")
     elif outside is not None:
@@ -450,7 +450,7 @@ def render(found: Quote) -> str:
         numbers += (row.deposit,) * audited
         mark = "  loses" * row.loses + "  over budget" * row.over_budget
         if row.counted < row.s_max and not row.over_budget:
-            mark += f"  counts with {row.counted:g}: its budget is {row.budget:g}"
+            mark += f"  counts with {row.counted:g} for its budget of {row.budget:g}"
         cells = " ".join(f"{'-' if x is None else f'{x:.6g}':>12}" for x in numbers)
         lines.append(f"  {row.agent:<{width}} {cells}{mark}")
     if len(found.agents) > SHOWN:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import terms
-from ..entry import CORRECTION, RESERVED, Entry, canonical
+from ..entry import CORRECTION, ESCROW, TREASURY, Entry, canonical
 from ..errors import LedgerError, ProvenanceError
 from ..payments.base import Body
 from ..provenance.keys import PrivateKey, PublicKey, from_base64, words
@@ -140,13 +140,14 @@ def wrong_signatures(body: Body) -> Iterator[str]:
 
 
 def accounts(book: Ledger, run: str) -> set[str]:
-    """Who may have postings in a run: the agents in its terms, treasury and escrow; without terms, whoever had some."""
+    """Who may have postings in a run: the agents in its terms and the treasury (and the escrow); without terms, whoever had some."""
     names: set[str] = set()
     for record in book.chained(run):
         if record.entry.kind == terms.KIND:
-            return {*record.entry.inputs["terms"]["agents"], *RESERVED}
+            agreed = record.entry.inputs["terms"]
+            return {*agreed["agents"], TREASURY, *([ESCROW] if "deposit" in agreed["payments"] else [])}
         names.update(record.entry.postings)
-    return names | {*RESERVED}
+    return names | {TREASURY}
 
 
 def _found(book: Ledger, seq: int) -> tuple[Record, int, list[Entry]]:

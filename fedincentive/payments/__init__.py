@@ -61,8 +61,8 @@ __all__ = [
     "whole",
 ]
 
-OURS: tuple[type[Payment], ...] = (Contribution, Truthful, Deposit, LumpSum)
-REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in OURS}, "payment")
+REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in (Contribution, Truthful)}, "payment")
+BESIDE: dict[str, type[Payment]] = {cls.name: cls for cls in (Deposit, LumpSum)}  # they come with other settings
 TOGETHER = {"none": (), "both": ("contribution", "truthful")}
 
 names = REGISTRY.names
@@ -74,7 +74,7 @@ def find(name: str) -> type[Payment]:
     >>> find("contribution").rules
     ('tranche/1', 'contribution/1', 'tranche/2', 'clawback/1')
     """
-    found = REGISTRY.find(name)
+    found = BESIDE.get(name) or REGISTRY.find(name)
     if not (isinstance(found, type) and issubclass(found, Payment)):
         raise SettingError(f"{REGISTRY.whose(name)} is {found!r}: derive a class from payments.Payment.")
     return found
@@ -99,7 +99,9 @@ def chosen(setting: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(one for name in listed for one in TOGETHER.get(name.strip(), (name.strip(),)))
 
 
-_BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in OURS for rule in cls.rules}
+_BY_RULE: dict[str, type[Payment]] = {
+    rule: cls for cls in (Contribution, Truthful, *BESIDE.values()) for rule in cls.rules
+}
 
 
 def by_rule(rule: str) -> type[Payment] | None:

@@ -31,7 +31,7 @@ from ..errors import PaymentError, SettingError
 from ..run import Run
 from ..terms import Terms
 from .base import Array, Body, Event, Memory, Payment, Problem, When
-from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, whole
+from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, quantise, whole
 from .oracles import Oracles
 
 DEPOSIT, FORFEIT, REFUND = "deposit/1", "forfeit/1", "refund/1"
@@ -74,6 +74,45 @@ def shared(deposits: Mapping[str, int], agents: Sequence[str], rotation: int = 0
     """
     total = sum(deposits.values())
     return apportion({agent: total - deposits.get(agent, 0) for agent in agents}, len(agents) - 1, rotation)
+
+
+def within_budget(
+    made: Sequence[Payment], s_max: Mapping[str, int], agent: str, budget: int, scale: int, minor: int
+) -> int:
+    """The most points of an agent whose deposit, and what it owes while it delivers them, fit its budget in minor units.
+
+    All its points where they fit; without deposits these or none. What it owes falls with its points until it has as
+    many as the others on average, so the search begins there.
+    """
+    deposit = next((payment for payment in made if isinstance(payment, Deposit)), None)
+    agents, points = tuple(s_max), s_max[agent]
+    i = agents.index(agent)
+
+    def fits(s: int) -> bool:
+        held = 0 if deposit is None else deposit.of_points(s, len(agents))
+        return held + owed(made, {**s_max, agent: s}, scale, minor)[i] <= budget
+
+    if fits(points):
+        return points
+    if deposit is None:
+        return 0
+    whole_points = -(-points // scale)
+    mean = min(whole_points, -(-(sum(s_max.values()) - points) // ((len(agents) - 1) * scale)))
+    for low, high in ((mean, whole_points), (1, mean)):
+        if low >= high or not fits(low * scale):
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle * scale) else (low, middle)
+        return low * scale
+    return 0
+
+
+def owed(made: Sequence[Payment], s_max: Mapping[str, int], scale: int, minor: int) -> list[int]:
+    """The most each agent owes as long as everyone delivers these points, in minor units."""
+    agents, s = tuple(s_max), np.array([points / scale for points in s_max.values()])
+    paid = sum((payment.floats(agents, s) for payment in made), start=np.zeros(len(agents)))
+    return [quantise(max(0.0, -float(money)), minor) for money in paid]
 
 
 @dataclass(frozen=True)

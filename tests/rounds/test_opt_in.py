@@ -20,6 +20,7 @@ from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
 from fedincentive.messages import Enrol, Report
+from fedincentive.payments.deposit import within_budget
 from fedincentive.settings import Settings
 
 GAME = random_data_value(5, 4)
@@ -181,12 +182,13 @@ def enrolled(**budgets: float) -> list[Enrol]:
     return [Enrol(name, s, 0.0, budget=budgets.get(name)) for name, s in (("a", 60.0), ("b", 50.0), ("c", 25.5))]
 
 
-def test_a_budget_bounds_what_an_agent_can_owe() -> None:
+def test_a_budget_bounds_what_an_agent_owes_while_it_delivers() -> None:
     made = mechanisms.get("2p-upbred", settings(beta="0.08"))
-    could = 0.08 * (60 + 50) / 2  # c alone gives nothing
-    assert enrol(made, enrolled(c=could)).s_max["c"] == 25_500_000
-    with pytest.raises(SettingError, match=r"Agent 'c' could owe 4.4 in run 'run', its budget is 4.39"):
-        enrol(made, enrolled(c=4.39))
+    owes = 0.08 * ((60 + 50) / 2 - 25.5)
+    assert enrol(made, enrolled(c=owes)).s_max["c"] == 25_500_000
+    assert enrol(made, enrolled(a=0.0)).s_max["a"] == 60_000_000  # it is paid
+    with pytest.raises(SettingError, match=r"Agent 'c' would owe 2.36 in run 'run' .* its budget is 2.35: raise it"):
+        enrol(made, enrolled(c=2.35))
     for bad in (-1.0, float("nan"), float("inf"), "much"):
         with pytest.raises(SettingError, match="budget"):
             enrol(made, enrolled(c=bad))
@@ -198,14 +200,32 @@ AUDITED = {"auditors": ["x", "y", "z"], "audit": 0.1, "detection": 0.9, "rounds"
 def test_who_cannot_pay_the_deposit_counts_with_what_it_covers(caplog) -> None:
     made = mechanisms.get("2p-upbred", settings(**AUDITED))
     deposit = made.payments[-1]
-    owed = 0.08 * (50 + 25.5) / 2
-    counted = within_budgets(made, enrolled(a=owed + 1.0))
-    assert counted["a"] == deposit.covered(10**6, 60 * 10**6, 3) == 27 * 10**6  # kappa = 2 with three agents
-    assert deposit.of_points(27 * 10**6, 3) <= 10**6 < deposit.of_points(28 * 10**6, 3)
-    assert counted["b"] == 50 * 10**6 and "Agent a counts with 27 of its 60 points" in caplog.text
-    assert within_budgets(made, enrolled(a=owed + 3.0))["a"] == 60 * 10**6
-    with pytest.raises(SettingError, match="Agent 'a' cannot pay the deposit of a single point, 0.040445"):
-        within_budgets(made, enrolled(a=owed + 0.03))
+    counted = within_budgets(made, enrolled(a=1.5))
+    assert counted["a"] == deposit.covered(1_500_000, 60 * 10**6, 3) == 41 * 10**6  # above the others' mean it owes none
+    assert deposit.of_points(41 * 10**6, 3) <= 1_500_000 < deposit.of_points(42 * 10**6, 3)
+    assert counted["b"] == 50 * 10**6 and "Agent a counts with 41 of its 60 points" in caplog.text
+    assert within_budgets(made, enrolled(a=3.0))["a"] == 60 * 10**6
+    with pytest.raises(SettingError, match="Agent 'a' .* the deposit of a single point is 0.040445; its budget is 0.03"):
+        within_budgets(made, enrolled(a=0.03))
+    with pytest.raises(SettingError, match="Agent 'c' would owe 2.36"):  # and 0.918 beside it
+        within_budgets(made, enrolled(c=3.0))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_larger_number_of_points_would_fit_a_budget(seed: int) -> None:
+    """By trying every whole number of points."""
+    rng = np.random.default_rng(seed)
+    terms = {**AUDITED, "audit": float(rng.choice([0.05, 0.5, 0.9])), "rounds": int(rng.integers(1, 60))}
+    made = mechanisms.get("2p-upbred", settings(**terms)).payments
+    s_max = {name: int(rng.integers(1, 60)) * 10**6 for name in "abcd"}
+    budget = int(rng.integers(0, 6 * 10**6))
+
+    def fits(s: int) -> bool:
+        charged = 0.08 * (sum(v for k, v in s_max.items() if k != "a") / 3 - s) / 10**6
+        return made[-1].of_points(s, 4) + max(0, round(charged * 10**6)) <= budget
+
+    best = max((s * 10**6 for s in range(1, s_max["a"] // 10**6 + 1) if fits(s * 10**6)), default=0)
+    assert within_budget(made, s_max, "a", budget, 10**6, 10**6) == best
 
 
 def test_phantom_points_that_nobody_can_back_do_not_count_against_others() -> None:
