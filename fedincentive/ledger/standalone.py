@@ -392,6 +392,9 @@ class Runs:
             number = claim["round"] + (claim["phase"] == "contribute")  # phase 1's last word stands in the next entry
             if target.get("run") != run or written.get("signature") == given["signature"]:
                 complain("signature", f"entry {given['disputes']} has what {agent!r} signed, or is not of this run")
+            elif claim["phase"] == "confirm" and agent in target["inputs"].get("withheld", []):  # its last link
+                if target["round"] != claim["round"]:
+                    complain("signature", "the report is not of the round it disputes")
             elif (target["kind"], target["round"]) != (f"reports-{claim['phase']}", number):
                 complain("signature", "the report is not of the round and phase it disputes")
             message = f"fedincentive/report/1\n{canonical(claim)}".encode("ascii")

@@ -58,7 +58,7 @@ class Audited:
             book=self.book,
             folder=options.pop("state", folder / "state"),
             oracles=BLIND,
-            receipts=False,
+            receipts=options.pop("receipts", False),
             **options,
         )
 
