@@ -203,6 +203,11 @@ class Replay:
         if when == "audit":
             yield from _follows(run, kind, body)
             return
+        trail = run.claims.audits if run.claims is not None else None
+        if when == "over" and trail is not None and not before:
+            if not trail.settled:
+                yield "it comes before all audits are settled"
+            return
         if when == "over" and not before and body["round"] >= run.first + rounds - 1:
             return
         due = run.first + {"step": before, "end": rounds - 1, "commit": 0, "over": rounds}[when]

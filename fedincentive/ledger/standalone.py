@@ -482,6 +482,9 @@ class Runs:
             complain("terms", "it comes before the commitments")
         elif before:
             complain("terms", f"{before} entries of this kind came before it, agreed is 1")
+        elif kind == "refund" and body["run"] in self.said and (trail := self.said[body["run"]].audits) is not None:
+            if trail.steps or not trail.over:
+                complain("terms", "it comes before all audits are settled")
         elif body["round"] < first + exactly(terms["rounds"]) - 1 if kind == "refund" else body["round"] != first:
             complain("terms", "it is not of the round in which it was due")
         if kind == "lump":
@@ -603,7 +606,7 @@ class Said:
         self.values: Amounts = {}
         self.values_before: Amounts = {}
         self.trained: Any = None  # the last round that training was reported of
-        self.audits = Audits(run, terms, self.terms, signatures) if "auditors" in terms else None
+        self.audits = Examined(run, terms, self.terms, signatures) if "auditors" in terms else None
         self.failed: Amounts = {}  # who failed an audit counts 0 from then on
         self.answered: Amounts = {}  # what the asked delivered in that round
         self.scores = dict.fromkeys(self.keys, 0)
@@ -710,7 +713,7 @@ class Said:
             return False
 
 
-class Audits:
+class Examined:
     """The hash chains of an audited run draw who is audited, and by whom; verdicts say who failed."""
 
     def __init__(self, run: str, terms: Body, digest: str, signatures: Signatures) -> None:

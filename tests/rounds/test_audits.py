@@ -399,7 +399,7 @@ def test_a_run_without_a_state_keeps_them_in_memory(tmp_path: Path) -> None:
         ({"auditors": ["ann", "bea", "center"]}, "'center', who is a party"),
         ({"auditors": ["ann", "bea", "dora"]}, "no public key of auditor 'dora'"),
         ({"auditors": ["ann", "bea", "Clinic"]}, "looks like"),
-        ({"settlement": "commitment", "mechanism": "2p-upbred", "beta": "1"}, "pays before anything is delivered"),
+        ({"settlement": "commitment", "mechanism": "2p-upbred", "beta": "1"}, "settlement is .commitment."),
     ],
 )
 def test_runs_that_cannot_be_audited_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
