@@ -333,7 +333,7 @@ def test_a_site_that_trains_on_half_of_its_points_is_caught_in_deployment(
         address = f"--superlink 127.0.0.1:{flower.ports['9190']} --port {free_port()}"
         config = f'auditor="{name}" sites="north=0 south=1"'
         flower.start(f"flower-supernode --insecure {address} --node-config '{config}'", name)
-    paid = {"beta": "3", "steering": "1", "gamma": 400.0, "rounds": 1, "report_values": False}
+    paid = {"beta": "3", "steering": "1", "gamma": 400.0, "rounds": 1}
     named = {"agents": 2, "auditors": ",".join(auditors), "keys": str(keys), "start": 1.0}
     write_app(tmp_path / "app", LIAR + SERVER.format(names=["2p-upbred"], run="liar"), {**paid, **named})
     said = flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{tmp_path}\"'", timeout=550)
