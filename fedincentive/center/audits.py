@@ -114,7 +114,9 @@ def check_link(report: Report, run: Run) -> None:
 # What may be audited
 
 
-def record(run: Run, said: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], suspected: Sequence[str]) -> None:
+def record(
+    run: Run, said: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], suspected: Sequence[str]
+) -> None:
     """What auditors need of a training round that is closed: what was said in it, and to which model."""
     run.checked["steps"] = run.checked.get("steps", 0) + len(said)
     run.audits.append(
@@ -193,7 +195,7 @@ def _draw(run: Run, ended: bool) -> bool:
 def asks(run: Run) -> dict[str, list[str]]:
     """Whom each auditor is to look at now, in the first step that is not settled; nothing when all is decided."""
     asked: dict[str, list[str]] = {}
-    first = run.audits[0] if run.audits else {"tasks": None}
+    first: dict[str, Any] = run.audits[0] if run.audits else {"tasks": None}
     for agent, heard in (first["tasks"] or {}).items():
         value = first["value"]
         if audits.verdict(heard, repeat=audits.repeated(value, agent)) is None:

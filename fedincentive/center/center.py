@@ -329,7 +329,9 @@ class Center:
             "slack": [run.slack(agent) / scale for agent in agents],
             "lost": run.lost,
             "failed": run.failed,
-            "audits": Audits(**run.checked, auditors=tuple(run.terms["auditors"])) if "audited" in run.checked else None,
+            "audits": Audits(**run.checked, auditors=tuple(run.terms["auditors"]))
+            if "audited" in run.checked
+            else None,
             "alone": run.alone,
             "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
             "robustness": None

@@ -1,5 +1,5 @@
-"""Disputes: an agent that the ledger calls absent, or to have withheld its last link, shows the report it signed. A memo
-keeps it; no money moves.
+"""Disputes: an agent that is said to have been absent, or to have withheld its last link, shows the report it signed. A
+memo keeps it; no money moves.
 
     {"agent": NAME, "disputes": SEQ, "claim": {...}, "signature": BASE64}
 

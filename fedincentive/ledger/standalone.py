@@ -797,7 +797,7 @@ class Examined:
             if draw is None or draw[1] or draw[2]:
                 complain("audit", f"step {self.steps[0]['step']} was to be audited before step {number}")
             del self.steps[0]
-        step = self.steps[0] if self.steps else {"step": None}
+        step: Body = self.steps[0] if self.steps else {"step": None}
         draw = self.draw(step, over) if step["step"] == number else None
         if draw is None:
             complain("audit", f"step {number} was audited before, or nobody knows yet who is drawn")

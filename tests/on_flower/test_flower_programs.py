@@ -22,7 +22,6 @@ from programs import blocks
 
 from fedincentive import ledger
 from fedincentive.ledger.verify import verify
-from fedincentive.provenance import audits
 
 README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
 SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
@@ -290,7 +289,6 @@ def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, 
     flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=550)
     expected = in_engine("2p-upbred", tmp_path, two, run="dep", **changes)
     assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected
-
 
 
 LIAR = """

@@ -344,7 +344,14 @@ def test_what_an_auditor_signs_must_be_a_verdict(tmp_path: Path) -> None:
     table = Audited(tmp_path)
     play_until(table.center, table.players, "audit")
     auditor = table.player(table.center.broadcast().audits[0]["auditor"])
-    for wrong in ({"found": "perhaps"}, {"why": "a" * 201}, {"why": "\n"}, {"opened": -1}, {"opened": True}, {"more": 1}):
+    for wrong in (
+        {"found": "perhaps"},
+        {"why": "a" * 201},
+        {"why": "\n"},
+        {"opened": -1},
+        {"opened": True},
+        {"more": 1},
+    ):
         auditor._last = None, None
         auditor._verdict = lambda said, wrong=wrong: {**Auditor._verdict(auditor, said), **wrong}
         with pytest.raises(ReportRefused, match="verdict|reason"):
