@@ -372,7 +372,7 @@ def honest(folder: Path, keys: Path, count: int, draw: random.Random) -> Noticed
     """Centers that do as they should, with agents that stay away, samples, and every way to pay."""
     for k in range(count):
         kind = draw.choice([{}, {"settlement": "end"}, {"settlement": "commitment"}, {"sampled": 3},
-                            {"mechanism": "t-upbred"}, {"mechanism": "fedavg", "beta": None}])  # fmt: skip
+                            {"mechanism": "t-upbred", "unchecked": True}, {"mechanism": "fedavg", "beta": None}])  # fmt: skip
         table = Table(folder / str(k), keys, **{**kind, "run": f"run-{k}", "seed": draw.randrange(99)})
         accused = []
         try:

@@ -1,7 +1,8 @@
 """All draws of a run come from here, by (seed, labels): a repeated or resumed round, and another host, draw the same.
 
-The order of an agent's points, the part it holds out, the seed of its local training, who is sampled and who is
-audited: none of them depends on the host, so the same data gives the same training everywhere.
+The order of an agent's points, the part it holds out, the seed of its local training and who is audited: none of them
+depends on the host, so the same data gives the same training everywhere. Who is sampled, agents may not know before:
+that follows from the center's hash chain (`provenance/beacon.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def local_seed(seed: int, agent: str, step: int) -> int:
 
 
 def sample(seed: int, step: int, agents: Sequence[str], size: int | None) -> tuple[str, ...]:
-    """The agents of a training round, in their own order; by (seed, step) alone, so every mechanism asks the same."""
+    """Who was asked in a training round of an older release, by (seed, step) alone: agents could know before. Today
+    `provenance.beacon.asked` draws them."""
     if size is None or size >= len(agents):
         return tuple(agents)
     chosen = generator(seed, "sample", step).choice(len(agents), size, replace=False)

@@ -13,7 +13,7 @@ import numpy as np
 from . import ledger as books
 from . import mechanisms
 from .adversary import Misreport
-from .agent import Agent, ClosedFormSite, GameOracle, Notary, Strategy, read_keys
+from .agent import Agent, ClosedFormSite, GameOracle, Notary, Strategy, read_keys, worth_alone
 from .audit import Auditor
 from .center import Center, Outcome
 from .checks import nearest
@@ -102,7 +102,7 @@ def table(
             lies=lies.get(own.name),
             notary=None if keys is None else Notary.of(keys, own.name, receipts, durable=False, chain=settings.chain),
             budget=None if game.budget is None or not np.isfinite(game.budget[i]) else float(game.budget[i]),
-            alone=own.alone() if settings.opt_in else None,
+            alone=worth_alone(own, settings),
         )
         for i, own in enumerate(site.of(game))
     ]

@@ -31,7 +31,7 @@ from .payments import Oracles
 from .provenance import records
 from .provenance.keys import KeyRing, name_in_files
 from .provenance.records import Commitment
-from .settings import Settings
+from .settings import Settings, numbers
 
 
 def by_agent(name: str, value: Any) -> str | dict[str, str]:
@@ -53,6 +53,11 @@ class HostSettings:
         help="What agents want to give: gradient, fixed or free-rider; one for all, or a mapping by agent.",
     )
     start: float = setting(checks.real(0.0, 1.0), 0.5, help="The part of its points each agent contributes at first.")
+    budget: float | dict[str, float] | None = setting(
+        checks.optional(numbers),
+        None,
+        help="The most money an agent can put at stake, its deposit included; one number for all, or a mapping by agent.",
+    )
     output: str = setting(checks.path, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
     join_timeout: float = setting(
         checks.real(above=0.0), 300.0, help="Seconds the server waits for the agents to enrol before the first round."
@@ -63,6 +68,9 @@ class HostSettings:
 
     def strategy_of(self, agent: str) -> str:
         return self.strategy if isinstance(self.strategy, str) else self.strategy.get(agent, "gradient")
+
+    def budget_of(self, agent: str) -> float | None:
+        return self.budget.get(agent) if isinstance(self.budget, Mapping) else self.budget
 
     def first(self, s_max: float) -> float:
         """What an agent with this many points contributes at first."""

@@ -123,8 +123,8 @@ class Settings:
     unchecked: bool = setting(
         checks.flag,
         False,
-        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then paid "
-        "on its word. Without it nothing is paid there.",
+        help="Make the truthful payment also where the center has no oracles to check s, d and v: everyone is then "
+        "paid on its word. Without it nothing is paid there.",
     )
     fine: Fraction | None = setting(
         checks.optional(checks.exact(above=0)), None, help="Gamma; n * loss_cap * value_per_nat when not given."
@@ -159,7 +159,9 @@ class Settings:
         checks.integer(0), 10, help="How many records of an audited delivery are held against their sources."
     )
     steering: Fraction = setting(
-        checks.exact(low=0), Fraction(0), help="The most an agent can gain in one round by steering the model, in money."
+        checks.exact(low=0),
+        Fraction(0),
+        help="The most an agent can gain in one round by steering the model, in money.",
     )
     colluding: int = setting(checks.integer(1), 2, help="How many agents may act together; deposits cover that.")
     opt_in: bool = setting(

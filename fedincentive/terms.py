@@ -1,14 +1,15 @@
 """The terms of a run: who takes part, with how much, at which price. They are the run's first entry in the ledger.
 
     {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
-     "oracles": [...], "owed": ..., "center": key, "start": {name: points},
+     "oracles": [...], "owed": ..., "center": key, "start": {name: points}, "draws": anchor,
      "auditors": {name: key}, "anchor": the center's,
      "agents": {name: {"s_max", "s0", "data", "key", "anchor", "deposit", "enrolled"}}}
 
 `start` is the s that the mechanism itself gives an agent, where that is not its s0; `enrolled` the s_max that an agent
-enrolled with, where its budget covers the deposit for fewer points. All is text and whole numbers. With
-keys every agent signs the terms' digest before the first round, and every report after it names that digest; `verify
---recompute` holds every entry of the run to them.
+enrolled with, where its budget covers the deposit for fewer points. `draws` anchors the center's hash chain: who is
+asked in a sampled round follows from the link that the center shows with that round; in an audited run `anchor` is of
+the same chain. All is text and whole numbers. With keys every agent signs the terms' digest before the first round, and
+every report after it names that digest; `verify --recompute` holds every entry of the run to them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from . import draws
 from .entry import LIMIT, canonical
+from .provenance import beacon
 
 KIND, RULE = "terms", "terms/1"
 CENTER = "center"  # the name of the center's key
@@ -63,7 +66,8 @@ class Terms:
     center: str | None = None
     digest: str = ""
     sampled: int | None = None  # how many are asked in a training round; None: all
-    seed: int = 0  # who that is
+    seed: int = 0  # who that is, in runs of older releases
+    draws: str | None = None  # who that is: the anchor of the center's hash chain
     deposits: Mapping[str, int] = field(default_factory=dict)  # of an audited run, in minor units
     auditors: Mapping[str, str] = field(default_factory=dict)  # their public keys, in an audited run
     anchors: Mapping[str, str] = field(default_factory=dict)  # of the center's and the agents' hash chains
@@ -73,6 +77,18 @@ class Terms:
     def bound(self) -> bool:
         """Whether there are terms, and not only a commitment."""
         return bool(self.digest)
+
+    def asked(self, link: str | None, step: int, shown: tuple[int, str] | None = None) -> tuple[str, ...] | None:
+        """Who is asked in a training step; None where its link is not the center's. `shown` is an earlier step and
+        link that were checked."""
+        if self.sampled is None or self.sampled >= len(self.s_max):
+            return tuple(sorted(self.s_max))
+        if self.draws is None:
+            return draws.sample(self.seed, step, sorted(self.s_max), self.sampled)
+        before, known = shown or (-1, self.draws)
+        if link is None or not beacon.follows(known, link, step - before):
+            return None
+        return beacon.asked(link, self.s_max, self.sampled)
 
     @classmethod
     def read(cls, terms: Mapping[str, Any]) -> Terms:
@@ -91,6 +107,7 @@ class Terms:
             digest=digest(terms),
             sampled=terms.get("sampled"),
             seed=int(terms["settings"].get("seed", 0)),
+            draws=terms.get("draws"),
             deposits={name: given["deposit"] for name, given in agents.items() if "deposit" in given},
             **cls._audits(terms),
         )

@@ -6,7 +6,7 @@ from ..identity import digest, read_keys
 from .agent import Agent
 from .notary import Notary
 from .offer import Offer
-from .sites import ClosedFormSite, GameOracle, LossSite, Site
+from .sites import ClosedFormSite, GameOracle, LossSite, Site, worth_alone
 from .slopes import View
 from .softmax import SoftmaxSite
 from .strategies import Away, BestResponse, Fixed, FreeRider, Gradient, Strategy, strategy
@@ -30,4 +30,5 @@ __all__ = [
     "digest",
     "read_keys",
     "strategy",
+    "worth_alone",
 ]

@@ -91,8 +91,8 @@ class Agent:
         With a key it answers only what its center signed for its run, in order: BroadcastRefused otherwise. What
         auditors are asked is not for agents.
         """
-        if broadcast.phase == "audit":
-            return None
+        if broadcast.phase == "audit" or (self._memory.get("declined") and broadcast.phase != "accept"):
+            return None  # that is for auditors, or it has no part in this run
         if self.notary is not None:
             self.notary.check(broadcast, self.enrol())
         if broadcast.phase == "done":
@@ -119,8 +119,9 @@ class Agent:
         """Take part on these terms, or say why not; a budget may let it count with fewer points than it has."""
         made = offer(view.broadcast.settings, self.name, self.site, self.alone)
         view.memory["most"] = made.s_max
-        why = self.strategy.declines(view, made)
-        return self._report(view, declined=why[:REASON] or None)
+        why = self.strategy.declines(view, made)[:REASON]
+        view.memory["declined"] = bool(why)
+        return self._report(view, declined=why or None)
 
     def _signed(self, report: Report, broadcast: Broadcast) -> Report | None:
         assert self.notary is not None

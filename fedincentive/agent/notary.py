@@ -150,6 +150,7 @@ class Notary:
             raise BroadcastRefused(f"Round {told.round} of run {told.run!r} does not show the ledger any more.")
         if self.links and told.phase == "train":
             self._draw(told, agreed)
+        self._drawn(told, agreed)
         self._state.update(run=told.run, agreed=agreed, place=place)
         self._answers = answers
         self._remember()
@@ -210,7 +211,10 @@ class Notary:
                 )
             told_of = {key: value for key, value in told.settings.items() if key != "terms"}
             self._as_expected(told, told_of, given)
+            drawn = {key: given[key] for key in ("draws", "sampled") if "draws" in given}
             return {
+                **drawn,
+                "agents": sorted(given["agents"]) if drawn else [],
                 "digest": digest,
                 "scale": scale,
                 "minor": given["minor"],
@@ -223,6 +227,22 @@ class Notary:
             raise
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise BroadcastRefused(f"The terms shown for run {told.run!r} are malformed: {error!r}.") from error
+
+    def _drawn(self, told: Broadcast, agreed: Mapping[str, Any]) -> None:
+        """Who is asked follows from a link that the center could neither choose nor show before, and this agent is."""
+        if "draws" not in agreed or told.phase in ("accept", "contribute", "done"):
+            return
+        before, known = self._state.get("link", [-1, agreed["draws"]])
+        link = told.reveal or ""
+        if not beacon.follows(known, link, told.step - before):
+            raise BroadcastRefused(
+                f"Round {told.round} of run {told.run!r} shows a link that does not follow from the one before: who is "
+                "asked was not drawn as agreed."
+            )
+        drawn = beacon.asked(link, agreed["agents"], agreed["sampled"])
+        if told.phase == "train" and self.key.name not in drawn:
+            raise BroadcastRefused(f"Round {told.round} of run {told.run!r} asks {self.key.name!r}, who was not drawn.")
+        self._state["link"] = [told.step, link]
 
     def _as_expected(self, told: Broadcast, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         """The terms are those that agents play by, and those of this site's own settings where it has some."""

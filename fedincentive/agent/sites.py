@@ -54,6 +54,12 @@ def alone(site: Site, rounds: int, eta: float = 1.0) -> float | None:
     return max(idle, site.value(w, {}) - site.cost(site.s_max))
 
 
+def worth_alone(site: Site, settings: Settings) -> float | None:
+    """What an agent says of training alone when it enrols: measured where agents may decline and the site can tell."""
+    measure = getattr(site, "alone", None)
+    return measure(settings.rounds, settings.eta) if settings.opt_in and measure is not None else None
+
+
 class ClosedFormSite:
     """Agent i of a closed-form game. Sites made by `of` share their evaluations of the same broadcast."""
 

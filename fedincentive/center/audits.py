@@ -22,7 +22,7 @@ from ..identity import CENTER
 from ..ledger import Ledger
 from ..messages import Enrol, Report, Update
 from ..provenance import audits, beacon, records
-from ..provenance.keys import KeyRing, PrivateKey
+from ..provenance.keys import KeyRing
 from ..run import Answer, Run
 from ..settings import Settings
 from .names import twins
@@ -68,11 +68,6 @@ def wrong_with(e: Enrol) -> str:
                 "commit to as many records as it has, with `fedincentive attest commit`."
             )
     return ""
-
-
-def center_links(settings: Settings, run_id: str, key: PrivateKey) -> list[str]:
-    """The center's chain; the id keeps it apart from that of another run with the same name."""
-    return beacon.links_of(key, {"run": settings.run, "id": run_id}, settings.rounds)
 
 
 # Links

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import draws, terms
+from .. import terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
 from ..game import Audits, Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, answers, broadcast, claimed, digest, signed
@@ -20,6 +21,7 @@ from ..manifest import Heads, Manifest, certified
 from ..mechanisms import Mechanism
 from ..messages import SCALARS, Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
+from ..provenance import beacon
 from ..provenance.keys import KeyRing, PrivateKey
 from ..provenance.notes import Note
 from ..run import Answer, Run
@@ -323,7 +325,7 @@ class Center:
             entries = (record.entry for record in self.ledger.entries(self.settings.run))
             posted = [dict(entry.postings) for entry in entries if entry.postings]
         asked = min(self.settings.sampled or run.n, run.n)
-        tolerated, scale = self.mechanism.tolerated(asked), self.settings.scale
+        tolerated, (far, answered), scale = self.mechanism.tolerated(asked), run.most_far, self.settings.scale
         found: dict[str, Any] = {
             "trained": run.trained > 0,
             "slack": [run.slack(agent) / scale for agent in agents],
@@ -336,7 +338,7 @@ class Center:
             "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
             "robustness": None
             if tolerated is None
-            else Robustness(self.mechanism.rule, tolerated, asked, *run.most_far, tuple(sorted(run.far))),
+            else Robustness(self.mechanism.rule, tolerated, asked, far, answered, tuple(sorted(run.far))),
             "tau": tau(run, self.mechanism),
             "payments": self.mechanism.payments,
             "oracles": self.oracles,
@@ -364,6 +366,10 @@ class Center:
         return self.manifest.head
 
     # Inside
+
+    @cached_property
+    def _links(self) -> list[str]:
+        return rounds.links(self.run)
 
     def _configure(
         self,
@@ -548,13 +554,16 @@ class Center:
         self._reports: dict[str, Answer] = {}
         self._spill.clear()
         self._attempts = 0
-        asks = self.settings.sampled if run.phase == "train" else None
-        run.asked = run.drawn = draws.sample(self.settings.seed, run.step, run.agents, asks)
-        if run.phase == "contribute":
-            run.asked = run.present
+        run.asked = run.drawn = run.present if run.phase == "contribute" else run.agents
+        link = None
+        if rounds.draws(run) and run.phase not in ("accept", "contribute", "done"):
+            link = self._links[run.step]
+            if run.phase == "train" and "draws" in run.terms:
+                run.asked = run.drawn = beacon.asked(link, run.agents, run.terms["sampled"])
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
-        self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, run.points(run.s), told)
+        s = run.points(run.s)
+        self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, s, told, reveal=link)
         if self.settings.audited:
             self._open_audited()
         self._invited = frozenset(run.asked)
@@ -564,10 +573,6 @@ class Center:
     def _open_audited(self) -> None:
         """An audited run shows the center's links, asks nobody to train who failed, and asks auditors."""
         run, told = self.run, self._broadcast
-        if run.phase in ("train", "confirm"):
-            assert self.keys is not None
-            links = audits.center_links(self.settings, run.terms["id"], self.keys.private[CENTER])
-            self._broadcast = replace(told, reveal=links[run.step])
         if run.phase == "train":
             run.asked = tuple(name for name in run.asked if name not in run.failed)
         elif run.phase == "audit":

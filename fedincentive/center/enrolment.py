@@ -47,7 +47,7 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
         limits[name] = float(e.s_max) if points == had else points / settings.scale
         s[name] = min(quantise(float(e.s0), settings.scale), points)
     digests = {name: e.commitment for name, e in sorted(by_name.items()) if e.commitment}
-    secret = secrets.randbits(63) if settings.audit_seed is None else settings.audit_seed
+    secret = secrets.randbits(256) if settings.audit_seed is None else settings.audit_seed
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.anchors = {name: e.anchor for name, e in sorted(by_name.items()) if e.anchor}
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
@@ -158,7 +158,10 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
     if most is not None and e.s_max > most:
         return f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: incentive.most_points allows it {most:g}."
     for what, value in (("budget", e.budget), ("alone", e.alone)):
-        if value is not None and (not math.isfinite(value) or (what == "budget" and value < 0)):
+        if value is None:
+            continue
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or (what == "budget" and value < 0):
             return f"Agent {e.agent!r} enrols with {what} = {value!r}: it must be a finite number, a budget at least 0."
     alone = float(mechanism.beta) * e.s_max / max(n - 1, 1)  # what it makes each of the others owe in the worst case
     if settings.most_owed is not None and alone > float(settings.most_owed):
@@ -171,14 +174,13 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
             f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: what it could cost the others does not fit the "
             f"ledger's 64 bits at beta = {float(mechanism.beta):g} with {settings.minor} minor units per unit."
         )
-    if e.s_max * settings.scale * settings.rounds >= LIMIT:
-        most = LIMIT / (settings.scale * settings.rounds)
+    times = n if settings.sampled or settings.auditors else 1  # scores are sums over all who are compared
+    if e.s_max * settings.scale * settings.rounds * times >= LIMIT:
+        most = LIMIT / (settings.scale * settings.rounds * times)
         return (
             f"Agent {e.agent!r} enrols with s_max = {e.s_max!r}: {settings.rounds} rounds of more than {most:.6g} "
             "points do not fit the ledger's 64 bits. Give fewer points, or lower incentive.scale."
         )
-    if e.alone is not None and not math.isfinite(e.alone):
-        return f"Agent {e.agent!r} enrols with alone = {e.alone!r}: say what training alone is worth to it, or nothing."
     if e.commitment is not None and not (0 < len(e.commitment) <= NAME_LENGTH and e.commitment.isprintable()):
         return (
             f"Agent {e.agent!r} enrols with the commitment {e.commitment[:40]!r}: it must have 1 to {NAME_LENGTH} "

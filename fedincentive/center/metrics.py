@@ -11,7 +11,6 @@ from ..mechanisms import Mechanism
 from ..messages import Update
 from ..run import Answer, Run
 
-
 FAR = 3.0  # times the median distance
 SAMPLE = 2**14  # coordinates of each array that the median is taken of
 PIECE = 2**16  # of a difference, so that it stays in the processor's cache

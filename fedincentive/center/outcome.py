@@ -102,7 +102,9 @@ def _reasons(declined: Mapping[str, str]) -> str:
 def tau(run: Run, mechanism: Mechanism) -> Fact:
     """The most that a further point is known to take from an agent's value."""
     if run.slope is not None:
-        return Fact(max(0.0, -run.slope), "reported", "estimated from how agents moved s, with the costs of the settings")
+        return Fact(
+            max(0.0, -run.slope), "reported", "estimated from how agents moved s, with the costs of the settings"
+        )
     return Fact(run.settings.tau, "assumed", "incentive.tau; nobody measured it")
 
 

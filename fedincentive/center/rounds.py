@@ -56,7 +56,7 @@ def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
 
 
 def heed(run: Run, before: Run, mechanism: Mechanism, reports: Reports) -> None:
-    """What moves of s tell of d v_i/d s_i, where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)."""
+    """What moves of s tell of d v_i/d s_i where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)"""
     settings = run.settings
     moved = [name for name, report in reports.items() if report.s is not None and 0 < report.s < run.s_max[name]]
     if not moved or (settings.slope or mechanism.slope) not in MEASURED:
@@ -123,7 +123,9 @@ def train(
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
-    event = Event("train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0])
+    event = Event(
+        "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0]
+    )  # fmt: skip
     return new, next_optimizer, due(run, mechanism, event), d
 
 
@@ -218,9 +220,8 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         assert keys is not None
         for name in run.agents:
             agents[name]["anchor"] = run.anchors[name]
-        links = audits.center_links(settings, signed["id"], keys.private[CENTER])
         signed["auditors"] = {name: keys.public[name].vkey for name in sorted(settings.auditors or ())}
-        signed["anchor"] = beacon.anchor(links)
+        signed["anchor"] = beacon.anchor(links(run))
     begun = run.copy()
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
@@ -241,10 +242,21 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
                 "owed": settings.most_owed,
                 **signed,
                 **({"start": moved} if moved else {}),
+                "draws": beacon.anchor(links(run)) if settings.sampled and settings.sampled < run.n else None,
                 "agents": agents,
             }
         )
     )
+
+
+def draws(run: Run) -> bool:
+    """Whether anything is drawn from the center's hash chain: who is asked, or who is audited."""
+    return "draws" in run.terms or "anchor" in run.terms
+
+
+def links(run: Run) -> list[str]:
+    """The center's hash chain, a link for each step and one for the end: the draws of a run, fixed before it begins."""
+    return beacon.chain(str(run.audit_seed).encode(), run.settings.rounds + 1)
 
 
 def agreed(run: Run, reports: Reports) -> Entry:

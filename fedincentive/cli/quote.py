@@ -12,9 +12,11 @@ import click
 @click.argument("game", type=click.Path(dir_okay=False, path_type=Path), metavar="GAME.yaml")
 @click.option("--mechanism", help="Quote this mechanism instead of the file's.")
 @click.option("--beta", help='Price of one point, e.g. "0.05"; otherwise incentive.beta, otherwise a proposal.')
+@click.option("--margin", type=float, default=0.0, help="What lump sums should leave everyone above training alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole quote as JSON.")
-def quote(game: Path, mechanism: str | None, beta: str | None, as_json: bool) -> None:
-    """Each agent's payment, worst case and utility against training alone; who loses; which beta works."""
+def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as_json: bool) -> None:
+    """Each agent's payment, worst case, deposit and utility against training alone; who loses; which beta and which lump
+    sums work."""
     from .. import mechanisms
     from ..game import load
     from ..game import quote as make
@@ -33,5 +35,6 @@ def quote(game: Path, mechanism: str | None, beta: str | None, as_json: bool) ->
         full_contribution=played.gives_all,
         phase_one=played.two_phases,
         gamma=settings.gamma if "gamma" in values else None,
+        margin=margin,
     )
     click.echo(json.dumps(found.to_json(), indent=2) if as_json else str(found))

@@ -47,12 +47,12 @@ class Audits:
     def __str__(self) -> str:
         bad = 1.0 - 0.05 ** (1.0 / self.audited)
         return (
-            f"agents committed to their records before anyone knew their order or what would be audited. {self.audited} "
-            f"of {self.steps} agent-steps were drawn; {', '.join(self.auditors) or 'auditors'} repeated the training of "
-            f"each from committed records to the same update and knew all {self.opened} opened records again. So at "
-            f"most {100 * bad:.2g} % of the agent-steps are bad, at 95 % confidence; in the others a lie costs more than "
-            "it brings at the declared chances. Not shown: that patients exist, that labels are right, that data are "
-            "representative, that no auditor was bribed"
+            "agents committed to their records before anyone knew their order or what would be audited. "
+            f"{self.audited} of {self.steps} agent-steps were drawn; {', '.join(self.auditors) or 'auditors'} repeated "
+            f"the training of each from committed records to the same update and knew all {self.opened} opened records "
+            f"again. So at most {100 * bad:.2g} % of the agent-steps are bad, at 95 % confidence; in the others a lie "
+            "costs more than it brings at the declared chances. Not shown: that patients exist, that labels are right, "
+            "that data are representative, that no auditor was bribed"
         )
 
 
@@ -243,8 +243,8 @@ def _robust(known: Evidence) -> Verdict:
     bad, of = max(seen.far, len(known.failed)), max(seen.answered, 1)
     detail = (
         f"{seen.rule} tolerates {seen.tolerated} of {seen.agents} bad updates in a round "
-        f"({_percent(seen.tolerated, seen.agents)}); at most {seen.far} of {of} ({_percent(seen.far, of)}) were far from "
-        "the aggregate"
+        f"({_percent(seen.tolerated, seen.agents)}); at most {seen.far} of {of} ({_percent(seen.far, of)}) were far "
+        "from the aggregate"
     )
     detail += f" ({', '.join(seen.who[:5])})" if seen.who else ""
     detail += f"; {len(known.failed)} agents failed an audit" if known.failed or known.audits else ""
@@ -506,7 +506,7 @@ class Evidence:
     @cached_property
     def regret_with_all(self) -> Regret | None:
         """With the payments that agents do not follow added; None where there are none."""
-        others = tuple(payment for payment in self.made if not payment.steers)
+        others = tuple(payment for payment in self.made if not payment.steers and not payment.fixed)
         return self._regret((*self.steering, *others)) if others else None
 
     def _regret(self, paid: tuple[Payment, ...]) -> Regret:

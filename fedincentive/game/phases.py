@@ -182,12 +182,12 @@ def rational(game: Game, base: Array, outside: Array, paid: Array) -> list[Bound
     return bounds
 
 
-def affordable(game: Game, paid: Array) -> list[Bound]:
-    """-beta paid_i <= budget_i for everyone who pays, paid_i what one unit of beta pays it at s_max."""
+def affordable(game: Game, owed: Array) -> list[Bound]:
+    """beta owed_i <= budget_i for everyone, owed_i the most that one unit of beta can cost it."""
     if game.budget is None:
         return []
-    payers = np.flatnonzero((paid < 0.0) & np.isfinite(game.budget))
-    return [Bound(game.agents[i], 0.0, float(game.budget[i] / -paid[i]), "its budget") for i in payers]
+    payers = np.flatnonzero((owed > 0.0) & np.isfinite(game.budget))
+    return [Bound(game.agents[i], 0.0, float(game.budget[i] / owed[i]), "its budget") for i in payers]
 
 
 def combine(bounds: list[Bound]) -> BetaRange:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GameError
-from ..payments import Contribution, Payment
+from ..payments import MINOR, Contribution, Deposit, LumpSum, Payment, quantise
 from .arrays import Array
 from .certificate import outside_options
 from .dynamics import best_replies, contributions
@@ -34,11 +34,15 @@ class AgentQuote:
     s_max: float
     s: float
     payment: float | None  # under the contribution payment also the least it can get as long as it delivers s_max
-    worst_payment: float | None  # the most it can be charged; None where there is no limit
+    worst_payment: float | None  # the most it can be charged beside its deposit; None where there is no limit
+    deposit: float  # 0 where nobody is audited
+    lump_sum: float  # of the payment: what it gets or gives whatever it contributes
     utility: float | None
     outside_option: float | None
     loses: bool
-    over_budget: bool
+    budget: float | None
+    over_budget: bool  # it could be charged more than its budget: it would be refused
+    counted: float  # the points that its budget covers a deposit for
     beta_ne: float  # the largest average gain per point it withholds from s_max, without payments
 
 
@@ -63,6 +67,8 @@ class Quote:
     full: BetaRange | None  # and s_max an equilibrium
     cost_above_beta: tuple[str, ...]  # their last point costs more than it earns; only its value to them can make up
     phase_one_rounds: int | None
+    lump_sums: Mapping[str, str] | None  # a proposal that makes everyone at least as well off as alone; exact decimals
+    lump_reason: str  # why there is none
     deficit: float | None  # what the treasury pays over the run; None where that is not known
     assumptions: tuple[str, ...]
 
@@ -93,11 +99,13 @@ def quote(
     full_contribution: bool = True,
     phase_one: bool = True,
     gamma: float | None = None,
+    margin: float = 0.0,
 ) -> Quote:
     """The quote for a mechanism with these payments, at a price of beta per point or at a proposed one.
 
     `full_contribution` says that the mechanism means to end with everyone at s_max, else each agent gives what is best
     for it; `phase_one` that its agents choose, so that without a payment that moves them they end where they rest.
+    Lump sums are proposed where they make everybody better off than alone by `margin`.
 
     >>> from fedincentive.game import repaired_example
     >>> found = quote(repaired_example(), "0.05")
@@ -116,7 +124,7 @@ def quote(
         demands = _demands(game, priced[0], [p for p in payments if p not in priced], outside)
         accepted, full = combine(demands), combine([*demands, *_stable(game, gains)])
         price = _propose(full, ne, dom) if beta is None else _exact(beta)
-        payments = [payment.repriced(price) if payment in priced else payment for payment in payments]
+        payments = [p.repriced(price) if p in priced or isinstance(p, Deposit) else p for p in payments]
         full = full if priced[0].live else None  # a sunk payment keeps nobody at s_max
     steering = [payment for payment in payments if payment.steers]
     stable = not phase_one or _keeps(game, [payment for payment in steering if payment.live])
@@ -124,6 +132,8 @@ def quote(
     s, rested = (game.s_max, True) if full_contribution else _resting(game, steering)
     w = _model(game, s)
     base = game.values(w, s) - game.costs(s)
+    rows = _terms(game, payments, w, s, base, outside, gains)
+    lumps, reason = _lump_proposal(rows, margin)
     return Quote(
         mechanism=mechanism,
         payments=tuple(_shown_price(payment, price, proposed) for payment in payments),
@@ -131,7 +141,7 @@ def quote(
         proposed=proposed,
         full_contribution=full_contribution,
         rested=rested,
-        agents=_terms(game, payments, w, s, base, outside, gains),
+        agents=rows,
         welfare=game.welfare(w, s),
         net_welfare=float(base.sum()),
         net_welfare_alone=None if outside is None else float(outside.sum()),
@@ -142,6 +152,8 @@ def quote(
         full=full,
         cost_above_beta=() if price is None else _dear(game, float(price)),
         phase_one_rounds=_rounds(game, gamma, float(price), dom) if price is not None and phase_one else None,
+        lump_sums=lumps,
+        lump_reason=reason,
         deficit=_deficit(game, payments, w, s),
         assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
     )
@@ -177,12 +189,14 @@ def _gains(game: Game) -> Array:
 
 def _demands(game: Game, priced: Payment, unpriced: Sequence[Payment], outside: Array | None) -> list[Bound]:
     """What agents ask of beta: their budgets, and to be no worse off than alone with all else that is paid."""
-    w, unit = _model(game, game.s_max), priced.repriced(Fraction(1)).floats(game.agents, game.s_max)
+    one = priced.repriced(Fraction(1))
+    w, unit, owed = _model(game, game.s_max), one.floats(game.agents, game.s_max), one.limits(game.agents, game.s_max)
+    budgets = [] if owed is None else affordable(game, owed)
     others = _total([payment.expected(game, w, game.s_max) for payment in unpriced], game.n)
     if outside is None or others is None:
-        return affordable(game, unit)
+        return budgets
     base = game.values(w, game.s_max) - game.costs(game.s_max) + others
-    return [*affordable(game, unit), *rational(game, base, outside, unit)]
+    return [*budgets, *rational(game, base, outside, unit)]
 
 
 def _total(parts: Sequence[Array | None], n: int) -> Array | None:
@@ -194,13 +208,26 @@ def _total(parts: Sequence[Array | None], n: int) -> Array | None:
 def _terms(
     game: Game, payments: Sequence[Payment], w: Array, s: Array, base: Array, outside: Array | None, gains: Array
 ) -> tuple[AgentQuote, ...]:
+    deposit = next((payment for payment in payments if isinstance(payment, Deposit)), None)
+    lump = next((payment for payment in payments if isinstance(payment, LumpSum)), None)
     paid = _total([payment.expected(game, w, s) for payment in payments], game.n)
-    worst = _total([payment.limits(game.agents, game.s_max) for payment in payments], game.n)
+    owed = [payment.limits(game.agents, game.s_max) for payment in payments if payment is not deposit]
+    worst = _total(owed, game.n)
+    held = np.zeros(game.n) if deposit is None else deposit.limits(game.agents, game.s_max)
+    lumps = np.zeros(game.n) if lump is None else lump.floats(game.agents, s)
     utility = None if paid is None else base + paid
     slack = 1e-9 * np.maximum(1.0, np.abs(base))
     nobody = np.zeros(game.n, dtype=bool)
     loses = nobody if outside is None or utility is None else utility < outside - slack
-    over = nobody if game.budget is None or paid is None else -paid > game.budget + slack
+    over = nobody if game.budget is None or worst is None else worst > game.budget + slack
+
+    def counted(i: int) -> float:
+        """As the center counts: what the budget leaves for a deposit after all that can be owed."""
+        if deposit is None or game.budget is None or not np.isfinite(game.budget[i]):
+            return float(game.s_max[i])
+        left = math.floor((game.budget[i] - (0.0 if worst is None else max(worst[i], 0.0))) * deposit.minor + 1e-3)
+        points = quantise(float(game.s_max[i]), deposit.scale)
+        return float(deposit.covered(left, points, game.n) / deposit.scale if left >= 0 else 0.0)
 
     def of(values: Array | None, i: int) -> float | None:
         return None if values is None else float(values[i])
@@ -212,14 +239,55 @@ def _terms(
             s=float(s[i]),
             payment=of(paid, i),
             worst_payment=None if worst is None else -float(worst[i]) + 0.0,
+            deposit=float(held[i]),
+            lump_sum=float(lumps[i]),
             utility=of(utility, i),
             outside_option=of(outside, i),
             loses=bool(loses[i]),
+            budget=None if game.budget is None or not np.isfinite(game.budget[i]) else float(game.budget[i]),
             over_budget=bool(over[i]),
+            counted=counted(i),
             beta_ne=max(0.0, float(gains[i])),
         )
         for i, name in enumerate(game.agents)
     )
+
+
+def _lump_proposal(rows: Sequence[AgentQuote], margin: float) -> tuple[dict[str, str] | None, str]:
+    """Lump sums on top of what is quoted, or why there are none."""
+    if any(row.utility is None or row.outside_option is None for row in rows):
+        return None, "what agents have alone, or are paid, is not known"
+    missing = {row.agent: row.outside_option + margin - row.utility for row in rows}  # type: ignore[operator]
+    if all(money <= 1e-9 for money in missing.values()):
+        return None, "nobody needs one"
+    found = lump_sums(missing)
+    if found is None:
+        return None, f"together the agents are {sum(missing.values()):.6g} short of what they have alone"
+    given = {row.agent: quantise(row.lump_sum) for row in rows}
+    return {agent: _decimal(Fraction(money + given[agent], MINOR)) for agent, money in found.items()}, ""
+
+
+def lump_sums(missing: Mapping[str, float]) -> dict[str, int] | None:
+    """The least changes (by their squares) that sum to 0 and give everyone what it misses, in millionths of a unit;
+    None where all together miss something.
+
+        L_i = max(m_i, lambda), with lambda such that they sum to 0
+
+    >>> lump_sums({"a": 2.0, "b": -9.0, "c": -0.5})
+    {'a': 2000000, 'b': -1500000, 'c': -500000}
+    """
+    least = {agent: math.ceil(Fraction(money) * MINOR) for agent, money in missing.items()}
+    if sum(least.values()) > 0:
+        return None
+    low, high = min(least.values()), max(0, *least.values())  # at `low` the sum is at most 0, above `high` it is more
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = sum(max(money, middle) for money in least.values()) <= 0
+        low, high = (middle, high) if enough else (low, middle)
+    found = {agent: max(money, low) for agent, money in least.items()}
+    for agent in sorted(a for a, money in found.items() if money == low)[: -sum(found.values())]:
+        found[agent] += 1
+    return found
 
 
 def _dear(game: Game, beta: float) -> tuple[str, ...]:
@@ -289,16 +357,17 @@ def _exact(beta: Fraction | float | str) -> Fraction:
 def _propose(full: BetaRange, ne: float, dom: float | None) -> Fraction:
     """A short decimal just above beta_dom where all accept it, else the least that makes s_max an equilibrium."""
     floor = 0.0 if full.empty else full.low
-    for wanted in (ne if dom is None else 1.01 * dom, ne):
-        price = _round_up(max(wanted, floor, 1e-6))
-        if float(price) in full:
-            return price
+    for digits in (3, 6, 12):
+        for wanted in (ne if dom is None else 1.01 * dom, ne):
+            price = _round_up(max(wanted, floor, 1e-6), digits)
+            if float(price) in full:
+                return price
     return _round_up(max(ne, 1e-6))
 
 
-def _round_up(value: float) -> Fraction:
-    """The next decimal with 3 significant digits."""
-    unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
+def _round_up(value: float, digits: int = 3) -> Fraction:
+    """The next decimal with so many significant digits."""
+    unit = Fraction(10) ** (math.floor(math.log10(value)) + 1 - digits)
     return math.ceil(Fraction(value) / unit) * unit
 
 
@@ -347,7 +416,7 @@ def _assumptions(
         )
     said += [note for payment in payments for note in payment.notes(game.n)]
     if any(payment.price for payment in payments):
-        said.append("Accepted beta: nobody worse off than alone, nobody pays above its budget while delivering s_max.")
+        said.append("Accepted beta: nobody worse off than alone, nobody can owe more than its budget.")
     if game.outside_option is not None:
         said.append("The outside options are as stated in the game file.")
     elif outside is not None:
@@ -372,11 +441,16 @@ def render(found: Quote) -> str:
     lines = [f"Quote for {found.mechanism}: {paid}, {giving}", ""]
     width = max(5, *(len(row.agent) for row in found.agents[:SHOWN]))
     titles = ("s_max", *(() if found.full_contribution else ("gives",)), "payment", "worst case", "utility", "alone")
+    audited = any(row.deposit for row in found.agents)
+    titles += ("deposit",) * audited
     lines.append(f"  {'agent':<{width}} " + " ".join(f"{title:>12}" for title in titles))
     for row in found.agents[:SHOWN]:
         gives = () if found.full_contribution else (row.s,)
         numbers = (row.s_max, *gives, row.payment, row.worst_payment, row.utility, row.outside_option)
+        numbers += (row.deposit,) * audited
         mark = "  loses" * row.loses + "  over budget" * row.over_budget
+        if row.counted < row.s_max and not row.over_budget:
+            mark += f"  counts with {row.counted:g}: its budget is {row.budget:g}"
         cells = " ".join(f"{'-' if x is None else f'{x:.6g}':>12}" for x in numbers)
         lines.append(f"  {row.agent:<{width}} {cells}{mark}")
     if len(found.agents) > SHOWN:
@@ -403,6 +477,11 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
         facts.append(
             ("  with s_max stable", "none: the payment is sunk in training" if found.full is None else str(found.full))
         )
+    if found.lump_sums is not None:
+        facts.append(("lump sums", ", ".join(f"{agent} {money}" for agent, money in found.lump_sums.items())))
+        facts.append(("", "with them nobody is worse off than alone, and nobody's choice changes"))
+    elif found.losers:
+        facts.append(("lump sums", f"none: {found.lump_reason}"))
     if found.deficit != 0.0:
         facts.append(("treasury pays", _shown(found.deficit)))
     if found.cost_above_beta:

@@ -3,7 +3,7 @@
 A `reports-PHASE` entry (rule reports/1) keeps what the agents said in a round with their signatures, and comes before
 the payments that follow from it. `reports-contribute` keeps the last word of each agent on its s.
 
-    {"terms", "model", "seen", "absent": [...],
+    {"terms", "model", "seen", "reveal", "absent": [...],
      "said": {agent: {"s", "delivered", "update", "valuation", "nonce", "signature"}}}
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from .. import draws
 from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
 from ..payments.contribution import SCORED, scored
@@ -49,6 +48,7 @@ class Claims:
         self.answered: dict[str, int] = {}  # what they delivered in it
         self.scores = dict.fromkeys(terms.s_max, 0)  # where a round compares the asked with the asked
         self.audits = AuditTrail(run, terms) if terms.auditors else None
+        self.shown: tuple[int, str] | None = None  # the last step and link of the center's chain
 
     def accepted(self, body: Body) -> Iterator[Problem]:
         """Everybody signed the terms, or there is no run."""
@@ -97,11 +97,17 @@ class Claims:
         elif phase == "train":
             self.first = body["round"] if self.first is None else self.first
         asked = set(self.total)
-        if phase == "train" and self.terms.sampled is not None:
-            step, agents = body["round"] - (self.first or 0), sorted(self.total)
-            asked = self.drawn = set(draws.sample(self.terms.seed, step, agents, self.terms.sampled))
         if phase == "train":
-            asked = asked - set(self.failed)  # who failed an audit is not asked again
+            step, link = body["round"] - (self.first or 0), given.get("reveal")
+            drawn = self.terms.asked(link, step, self.shown)
+            if drawn is None:
+                yield (
+                    "claims",
+                    f"{link!r} is not the link of step {step} that the terms anchor: nobody knows who was asked.",
+                )
+                return
+            self.drawn, self.shown = set(drawn), (step, link) if link and self.terms.draws else None
+            asked = self.drawn - set(self.failed)  # who failed an audit is not asked again
         if sorted([*said, *absent]) != sorted(asked):
             odd = sorted({*said, *absent} ^ asked) or sorted(set(said) & set(absent))
             yield "claims", f"{odd[0]!r} was asked and is not accounted for, or was not asked and is."

@@ -176,6 +176,8 @@ class Replay:
             own = run.agreed[payment.name]
             yield from (("terms", wrong) for wrong in self._in_time(run, own, kind, body, before))
             yield from (("terms", wrong) for wrong in own.against(body, agreed))
+            if own.schedule().get(kind) not in ("commit", None):
+                yield from (("terms", wrong) for wrong in _unpaid(run))
             told = payment.told(SimpleNamespace(**body))  # type: ignore[arg-type]
             if run.claims is not None and (told or own.schedule().get(kind) not in ("commit", "audit", "over")):
                 yield from run.claims.against(body, told)
@@ -341,6 +343,14 @@ def _follows(run: RunSoFar, kind: str, body: Body) -> Iterator[str]:
     if body["round"] != run.failed_in:
         yield f"it is of round {body['round']}, the audit failed in round {run.failed_in}"
     before.update(given)
+
+
+def _unpaid(run: RunSoFar) -> Iterator[str]:
+    """Deposits and lump sums that were agreed must be there when training begins."""
+    for kind in (k for p in run.agreed.values() if p.fixed for k, when in p.schedule().items() if when == "commit"):
+        if kind not in run.counts:
+            run.counts[kind] = 0  # said once
+            yield f"no {kind} came before it, which was agreed"
 
 
 def _unfollowed(run: RunSoFar, body: Body) -> Iterator[str]:

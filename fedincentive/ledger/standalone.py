@@ -250,7 +250,8 @@ class Runs:
 
     def truthful(self, body: Body, given: Body, complain: Complain) -> Amounts:
         value, h, minor = given["valuations"], given["h"], self.minor
-        before, known = given.get("previous", given.get("baseline", {})), self.valued.get(body["run"])
+        before: Amounts = given["previous"] if "previous" in given else given.get("baseline", {})
+        known = self.valued.get(body["run"])
         if body["rule"] == TRUTHFUL[0] and h == "previous" and ("baseline" in given) != (known is None):
             complain("previous", "the first entry of a run, and no other, is measured from a baseline")
         elif h == "previous" and known is not None and before != known:
@@ -432,6 +433,9 @@ class Runs:
         if PAYS[body["rule"]] in ("deposit", "lump"):
             self.hold_beside(so_far, body, before, agents, complain)
             return
+        for name in ("deposit", "lump"):
+            if name in terms["payments"] and not so_far["counts"].setdefault(name, 0):
+                complain("terms", f"no {name} came before it, which was agreed")
         agreed, rounds = terms["payments"][PAYS[body["rule"]]]["terms"], exactly(terms["rounds"])
         settlement = agreed.get("settlement", "tranches")
         by_scores = "sampled" in agreed or "auditors" in agreed
@@ -588,6 +592,21 @@ def points_within(given: Amounts, most: Amounts, times: int, complain: Complain)
             complain("terms", f"{agent!r} has {given[agent]} points, agreed are 0 to {times * most[agent]}")
 
 
+def link_before(link: Any, steps: int) -> str | None:
+    """The link that comes so many steps earlier in a hash chain, where its anchor is; None if it is no link."""
+    if not isinstance(link, str) or not re.fullmatch("[0-9a-f]{64}", link):
+        return None
+    for _ in range(steps):
+        link = sha256(bytes.fromhex(link)).hexdigest()
+    return link
+
+
+def drawn(link: str, agents: Iterable[str], size: int) -> set[str]:
+    """Who is asked in a round: the first `size` agents in the order that its link gives."""
+    ranked = sorted(agents, key=lambda agent: (sha256(f"{link}\n{agent}".encode()).digest()[:8], agent))
+    return set(ranked[:size])
+
+
 # What the agents of a signed run said
 
 
@@ -601,6 +620,8 @@ class Said:
         self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
         self.s.update(terms.get("start", {}))
         self.sampled = exactly(terms.get("sampled", len(self.keys)))
+        self.link, self.last = terms.get("draws"), -1  # the center's hash chain, and the step of the link
+        self.first: Any = None  # the first training round
         self.delivered: Amounts = {}
         self.total = dict.fromkeys(self.keys, 0)
         self.values: Amounts = {}
@@ -645,7 +666,10 @@ class Said:
                 complain("claims", "it has words of a round that was still to come")
         answered = [*spoke, *given.get("absent", [])]
         asked = min(self.sampled, len(self.keys)) if phase == "train" else len(self.keys)
-        failed = set(self.audits.failed) if phase == "train" and self.audits is not None else set()
+        failed = set(self.failed) if phase == "train" else set()
+        if phase == "train":
+            self.first = body["round"] if self.first is None else self.first
+            self.draw(answered, given.get("reveal"), body["round"] - self.first, complain)
         if asked == len(self.keys):  # who failed an audit is asked no more
             asked -= len(failed)
         elif asked - len(failed) <= len(answered) <= asked:
@@ -672,6 +696,17 @@ class Said:
             self.values_before, self.trained = dict(self.values), body["round"]
             if self.audits is not None:
                 self.audits.report(given, dict(self.delivered), complain)
+
+    def draw(self, answered: Sequence[str], link: Any, step: int, complain: Complain) -> None:
+        """Who is asked in a sampled round follows from the link, and the link from the one before it, or the anchor."""
+        if self.link is None:
+            return
+        if link_before(link, step - self.last) != self.link:
+            complain("claims", f"{link!r} is not the link of step {step} that the terms anchor")
+            return
+        self.link, self.last = link, step
+        for agent in sorted((drawn(link, self.keys, self.sampled) - set(self.failed)) ^ set(answered)):
+            complain("claims", f"{agent!r} was asked and is not accounted for, or was not asked and is")
 
     def commit(self, s: Amounts, complain: Complain) -> None:
         self.compare("s", s, self.s, complain)

@@ -77,7 +77,8 @@ class Mechanism:
     def promises(self, oracles: Oracles = Oracles()) -> Promises:  # noqa: B008
         """What a run promises, with what its center can check."""
         robust = Promises(("robust",)) if self.tolerated(2) is not None else Promises()
-        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims() + robust)
+        willing = Promises(("individually-rational",)) if self.settings.opt_in else Promises()
+        return sum((payment.promises(oracles) for payment in self.payments), start=self.claims() + robust + willing)
 
     def tolerated(self, n: int) -> int | None:
         """How many of n updates in a round may be anything; None where the aggregation rule promises none."""

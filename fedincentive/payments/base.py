@@ -268,7 +268,7 @@ class Payment:
 
     def splitting(self, agents: Sequence[str], s: Array) -> Array | None:
         """What each agent loses by splitting into two names; None where that is not known."""
-        return None
+        return np.zeros(len(s)) if self.fixed else None
 
     def merging(self, agents: Sequence[str], s: Array) -> tuple[float, str, str] | None:
         """The most that two agents gain by merging, and who they are; None where that is not known."""

@@ -394,8 +394,10 @@ class Contribution(Payment):
         asked = min(self.sampled or n, n)
         if asked == n or not self.live:
             return -self.floats(agents, s_max, np.zeros(n))
-        others = [np.sort(np.delete(s_max, i))[1 - asked :].mean() for i in range(n)]
-        return float(self.beta) * n / asked * np.array(others)
+        largest = np.argsort(-s_max, kind="stable")[:asked]
+        among = np.isin(np.arange(n), largest)
+        others = s_max[largest].sum() - np.where(among, s_max, s_max[largest[-1]])
+        return float(self.beta) * n / asked * others / (asked - 1)
 
     def notes(self, n: int) -> tuple[str, ...]:
         when = (

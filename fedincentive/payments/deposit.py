@@ -20,7 +20,7 @@ failed or not: were the failed left out, an accomplice's share would grow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
@@ -218,6 +218,9 @@ class Deposit(Payment):
     def limits(self, agents: Sequence[str], s_max: Array) -> Array:
         whole_points = [round(float(s) * self.scale) for s in s_max]
         return np.array([self.of_points(s, len(agents)) / self.minor for s in whole_points])
+
+    def repriced(self, price: Fraction) -> Deposit:
+        return replace(self, beta=price)
 
     def summary(self, oracles: Oracles | None = None) -> str:
         return f"deposits, audited with probability {self.audit:g}, {self.openings} records opened"

@@ -24,8 +24,9 @@ from ..entry import Entry
 from ..errors import SettingError
 from ..run import Run
 from ..terms import Terms
-from .base import Array, Body, Event, Memory, Payment, When
+from .base import Array, Body, Event, Memory, Payment, Promises, When
 from .exact import Amounts, apportion, bounded, check_agents
+from .oracles import Oracles
 
 RULE = "lump/1"
 
@@ -92,7 +93,10 @@ class LumpSum(Payment):
     def floats(self, agents: Sequence[str], s: Array, t: Array | None = None) -> Array:
         return np.array([float(money) for money in spread(self.lump_sums, agents).values()])
 
-    def summary(self, oracles: object = None) -> str:
+    def promises(self, oracles: Oracles) -> Promises:
+        return Promises(("individually-rational",))
+
+    def summary(self, oracles: Oracles | None = None) -> str:
         return "lump sums " + ", ".join(f"{agent} {float(money):+g}" for agent, money in self.lump_sums.items())
 
     def limits(self, agents: Sequence[str], s_max: Array) -> Array:

@@ -19,8 +19,8 @@ gain over that start.
 
 | rule | inputs | postings |
 |---|---|---|
-| truthful/2 | valuations, baseline (first entry) or previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
-| truthful/1 | as truthful/2, with the reported valuations of the first model as the first previous | the same |
+| truthful/2 | valuations, baseline or previous, h, pivots, phi, fine, references, tolerance, failed | p*_i, treasury |
+| truthful/1 | the same, where the first previous is the valuations reported of the first model | p*_i, treasury |
 """
 
 from __future__ import annotations
@@ -346,7 +346,9 @@ class Truthful(Payment):
 
     def promises(self, oracles: Oracles) -> Promises:
         if not self.made(oracles):
-            return Promises((), {"truthful": "there is no oracle to check s, d and v against, so nothing is paid on them"})
+            return Promises(
+                (), {"truthful": "there is no oracle to check s, d and v against, so nothing is paid on them"}
+            )
         disclaimed = {BALANCED: "p* does not balance; the treasury pays the difference"}
         phi = self.effective(oracles)
         why = {
@@ -376,7 +378,10 @@ class Truthful(Payment):
             "where the center has an oracle to check with. The treasury pays or takes the sum of p*.",
             "Without oracles for s, d and v "
             + ("it is paid on words." if self.unchecked else "nothing is paid (incentive.unchecked)."),
-            *((f"The treasury pays {n - 1} times the welfare gain over the first model without data.",) * (self.h == "previous")),
+            *(
+                (f"The treasury pays {n - 1} times the welfare gain over the first model without data.",)
+                * (self.h == "previous")
+            ),
             "Worst case: fined in every round, and the others' valuations as low as loss_cap allows.",
         )
 

@@ -87,6 +87,15 @@ def some(value: str, label: str, count: int, wanted: int) -> list[int]:
     return list(found)
 
 
+def asked(link: str, agents: Iterable[str], size: int) -> tuple[str, ...]:
+    """Whom the center asks in a step, by the link that it shows with its question; in name order.
+
+    >>> asked("00" * 32, "abcdefgh", 3)
+    ('a', 'c', 'e')
+    """
+    return tuple(sorted(ranked(link, agents)[:size]))
+
+
 def number(value: str, label: str) -> int:
     """A number of 64 bits for this label."""
     return int.from_bytes(sha256(f"{value}\n{label}".encode()).digest()[:8], "big")

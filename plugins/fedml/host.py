@@ -13,7 +13,7 @@ from fedml.core import ClientTrainer, ServerAggregator
 from fedml.ml.aggregator.aggregator_creator import create_server_aggregator
 from fedml.ml.trainer.trainer_creator import create_model_trainer
 
-from ...agent import Agent, ClosedFormSite, Site
+from ...agent import Agent, ClosedFormSite, Site, worth_alone
 from ...audit import Auditor
 from ...center import Center
 from ...errors import SettingError
@@ -137,7 +137,8 @@ class Host:
         own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
         strategy = self.host.strategy_of(name) if own is None else own
         notary, committed = self.session.notary(name, beside=beside), self.session.commitment(name, site)
-        return Agent(name, site, strategy, s0=s0, notary=notary, commitment=committed)
+        money = {"budget": self.host.budget_of(name), "alone": worth_alone(site, self.settings)}
+        return Agent(name, site, strategy, s0=s0, notary=notary, commitment=committed, **money)
 
     def auditor(self, name: str) -> Auditor:
         """One of the auditors, who finds every agent's data as this process does."""

@@ -188,7 +188,9 @@ def _checked(cls: type, body: dict[str, Any]) -> Any:
             raise WireError(f"{cls.__name__}.{name} is a {type(body[name]).__name__}")
         if type(body[name]) is str and len(body[name]) > MOST_CHARACTERS:
             raise WireError(f"{cls.__name__}.{name} has {len(body[name])} characters, more than {MOST_CHARACTERS}")
-        if float in types and body[name] is not None:
+        if types == (list,):
+            body[name] = tuple(body[name])
+        elif float in types and body[name] is not None:
             body[name] = float(body[name])  # an int that no float holds is refused here, and nowhere later
         elif type(body[name]) is int and not 0 <= body[name] < 2**63:
             raise WireError(f"{cls.__name__}.{name} is outside 64 bits")

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from ... import draws
 from ...adversary import Misreport
-from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy, read_keys
+from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy, read_keys, worth_alone
 from ...audit import Auditor
 from ...errors import SettingError
 from ...game import Game
@@ -141,8 +141,10 @@ class StrategicApp(ClientApp):
         told = self._strategy or node_setting(task.context, "strategy", str)
         strategy = told or task.host.strategy_of(task.agent)
         signs, committed = notary(task.context, task.settings, task.agent), self._commitment(task, site)
-        s0 = self._s0(task, site)
-        return Agent(task.agent, site, strategy, s0=s0, lies=self._lies, notary=signs, commitment=committed)
+        asked = task.told["phase"] in ("enrol", "accept")  # training alone is measured twice, never in a round
+        alone = worth_alone(site, task.settings) if asked else None
+        said = {"commitment": committed, "budget": task.host.budget_of(task.agent), "alone": alone}
+        return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs, **said)
 
     def _commitment(self, task: Task, site: Site) -> str | None:
         """What the agent enrols of its records in an audited run; they are read once, and kept with the node."""

@@ -30,7 +30,7 @@ from fedincentive.provenance.keys import KeyRing, PrivateKey, PublicKey
 Fields = dict[str, Any]
 Names = set[str]
 PHASED = {"mechanism": "2p-upbred", "rounds": 3, "beta": "0.5", "gamma": 5.0}
-TRUTHFUL = {"mechanism": "t-upbred", "rounds": 3}
+TRUTHFUL = {"mechanism": "t-upbred", "rounds": 3, "unchecked": True}
 AWAY = Away(phases=("train", "value"))
 FOUR = {**PHASED, "agents": 4, "beta": "7", "gamma": 9.0, "quorum": 0.5}
 HONEST: dict[str, Fields] = {
@@ -190,11 +190,45 @@ def test_both_find_what_a_center_forged(tmp_path: Path, run: tuple[Path, KeyRing
 def test_both_find_valuations_that_nobody_said(tmp_path: Path, name: str) -> None:
     signed_run(tmp_path, **TRUTHFUL)
     entries = fields_of(tmp_path)
-    each("truthful", lambda inputs: inputs[name].update({"agent-1": inputs[name]["agent-1"] + 1}))(entries)
+    each("truthful", lambda inputs: inputs.get(name, {}).update({"agent-1": inputs["valuations"]["agent-1"] + 1}))(
+        entries
+    )
     with forged(tmp_path / "forged.db", entries) as book:
         ours, theirs = names(book)
     assert "claims" in {name for name, _ in ours}
     assert set(ours) == set(theirs)
+
+
+def other_link(inputs: Fields) -> None:
+    inputs["reveal"] = "0" * 64
+
+
+def same_link(inputs: Fields) -> None:
+    """A link has one writing: in capitals it would hash to the same anchor, and draw others."""
+    inputs["reveal"] = inputs["reveal"].upper()
+
+
+def no_link(inputs: Fields) -> None:
+    del inputs["reveal"]
+
+
+def someone_else(inputs: Fields) -> None:
+    """Calls an agent absent that was not asked, and passes over one that was."""
+    asked = sorted([*inputs["said"], *inputs["absent"]])
+    inputs["said"].pop(asked[0], None)
+    other = next(agent for agent in ("agent-1", "agent-2", "agent-3", "agent-4") if agent not in asked)
+    inputs["absent"] = sorted({*inputs["absent"], other} - {asked[0]})
+
+
+@pytest.mark.parametrize("change", [other_link, same_link, no_link, someone_else])
+def test_both_know_who_was_asked(tmp_path: Path, change: Any) -> None:
+    signed_run(tmp_path, **HONEST["sampled"])
+    entries = fields_of(tmp_path)
+    assert "draws" in entries[0]["inputs"]["terms"]
+    each("reports-train", change)(entries)
+    with forged(tmp_path / "forged.db", entries) as book:
+        ours, theirs = names(book)
+    assert "claims" in {name for name, _ in ours} and "claims" in {name for name, _ in theirs}
 
 
 # Receipts

@@ -12,7 +12,9 @@ from fedincentive.game import paper_example, random_data_value, random_quadratic
 from fedincentive.game.dynamics import ascent, contributions, joint, last
 
 
-@pytest.mark.parametrize("options", [{}, {"server_optimizer": "adam"}, {"sampled": 2}, {"weights": "samples"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"server_optimizer": "adam"}, {"sampled": 2, "audit_seed": 1}, {"weights": "samples"}]
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_second_phase_of_2p_is_fedavg_to_the_byte(seed, options) -> None:
     game = random_data_value(seed, 4, 3)

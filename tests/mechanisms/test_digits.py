@@ -87,7 +87,8 @@ def test_updates_that_are_not_finite_are_refused_and_charged_as_absent(digits, b
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"sampled": 7}, {"local": "gradient", "eta": 1.0}, {"server_optimizer": "adam", "eta": 0.02}]
+    "values",
+    [{}, {"sampled": 7, "audit_seed": 1}, {"local": "gradient", "eta": 1.0}, {"server_optimizer": "adam", "eta": 0.02}],
 )
 def test_the_second_phase_is_fedavg_to_the_byte_in_real_training(digits, values) -> None:
     seen = {}

@@ -160,8 +160,12 @@ def test_honest_agents_still_go_all_the_way() -> None:
 
 
 def test_a_strategic_federation_rests_without_the_absent_too() -> None:
-    run = played(random_data_value(1, 4), "fedavg-strategic", strategies={"agent-2": GONE}, gamma=50.0, rounds=2, tol=1e-3)
-    assert run.outcome.status == "complete" and run.outcome.lost == ("agent-2",) and "agent-2 with" in run.outcome.advice
+    run = played(
+        random_data_value(1, 4), "fedavg-strategic", strategies={"agent-2": GONE}, gamma=50.0, rounds=2, tol=1e-3
+    )
+    assert (
+        run.outcome.status == "complete" and run.outcome.lost == ("agent-2",) and "agent-2 with" in run.outcome.advice
+    )
 
 
 def test_a_lost_agent_stays_lost_over_a_restart(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import queue
 import threading
@@ -17,6 +18,7 @@ from fedincentive.plugins.fedml.settings import FedmlSettings
 from table import agents_of, opened, play
 
 from fedincentive import game, ledger, mechanisms
+from fedincentive.agent import Away
 from fedincentive.errors import RunError
 from fedincentive.hosting import Session
 from fedincentive.messages import Broadcast, Enrol, Report
@@ -51,12 +53,12 @@ class Inside:
     abort = close
 
 
-def center(folder: Path, enrolled: list[Any]) -> Any:
+def center(folder: Path, enrolled: list[Any], settings: Settings = SETTINGS) -> Any:
     book = ledger.open(folder / "ledger.sqlite")
-    return opened(SETTINGS, "upbred", enrolled, {"w": GAME.w0}, book, folder / "state")
+    return opened(settings, settings.mechanism, enrolled, {"w": GAME.w0}, book, folder / "state")
 
 
-def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-untyped-def]
+def over_links(folder: Path, lose=lambda to, frame: False, settings=SETTINGS, host=HOST):  # type: ignore[no-untyped-def]
     """The whole run with a server and two clients; returns the outcome and what the server saw of each round."""
     inboxes = [queue.Queue() for _ in range(3)]
     seen = []
@@ -64,13 +66,13 @@ def over_links(folder: Path, lose=lambda to, frame: False):  # type: ignore[no-u
     server = Server(
         Inside(inboxes, 0, lose),
         ranks,
-        HOST,
-        lambda e: center(folder, e),
-        session=SESSION,
+        host,
+        lambda e: center(folder, e, settings),
+        session=Session(settings, host, logging.getLogger("test")),
         progress=lambda _, result: seen.append(result),
     )
     clients = [
-        Client(Inside(inboxes, rank, lose), agent, "loops", HOST, folder / f"{rank}.json", resume=False)
+        Client(Inside(inboxes, rank, lose), agent, "loops", host, folder / f"{rank}.json", resume=False)
         for rank, agent in enumerate(agents_of(GAME), start=1)
     ]
     threads = [threading.Thread(target=client.run, daemon=True) for client in clients]
@@ -91,6 +93,23 @@ def test_loops_play_what_the_engine_plays(tmp_path: Path) -> None:
     expected = play(center(tmp_path / "engine", agents), agents)
     assert (outcome.head, outcome.digest) == (expected.head, expected.digest)
     assert not any(result.absent for result in seen)
+
+
+def test_a_client_out_of_reach_in_phase_one_costs_three_time_outs(tmp_path: Path) -> None:
+    """And the ledger is the engine's, where the same agent stays away."""
+    settings = Settings.read({"beta": "0.5", "gamma": 1.0, "rounds": 2, "run": "loops"})
+
+    def phase_one(to: int, frame: bytes) -> bool:
+        message = wire.decode(frame)
+        return to == 1 and isinstance(message, Broadcast) and message.phase == "contribute"
+
+    outcome, seen = over_links(tmp_path, phase_one, settings, dataclasses.replace(HOST, round_timeout=0.5))
+    assert [result.absent for result in seen if result.absent] == [(GAME.agents[0],)] * 3
+    assert outcome.status == "complete" and outcome.lost == (GAME.agents[0],) and outcome.contributed > 4
+    (tmp_path / "engine").mkdir()
+    agents = agents_of(GAME, strategies={GAME.agents[0]: Away(phases=("contribute",))})
+    expected = play(center(tmp_path / "engine", agents, settings), agents)
+    assert (outcome.head, outcome.digest) == (expected.head, expected.digest)
 
 
 def test_a_lost_message_is_sent_again(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def runs(start: Any, needs: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     files: dict[str, list[Path]] = {backend: [] for backend in BACKENDS}
     for kind, names, incentive in (
         ("game", MECHANISMS, {**INCENTIVE, "game": "game.yaml"}),
-        ("training", TRAINED, {"beta": "0.5", "gamma": 200.0, "cost": 0.1, "start": 0.4}),
+        ("training", TRAINED, {"beta": "0.5", "gamma": 200.0, "cost": 0.1, "start": 0.4, "unchecked": True}),
     ):
         for backend in BACKENDS:
             for name in names:

@@ -19,6 +19,7 @@ from fedincentive import ledger
 from fedincentive.errors import RunError, SettingError
 from fedincentive.game import repaired_example
 from fedincentive.identity import read_keys
+from fedincentive.ledger.verify import verify
 from fedincentive.provenance import receipts
 
 FAST = {"incentive.gamma": 1000.0, "incentive.rounds": 2, "incentive.cost": 0.5, "incentive.run": "r"}
@@ -216,6 +217,25 @@ def test_a_mute_node_is_absent_and_charged(grid: Any, tmp_path: Path) -> None:
     assert sum(strategy.outcome.payments.values()) == 0
 
 
+def test_a_node_that_is_mute_in_phase_one_costs_three_time_outs(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 4, [], round_timeout=0.3, gamma=2.0)
+    mute = list(nodes.nodes)[3]
+
+    def silence(message: Message) -> None:
+        if "incentive" in message.content.config_records and message.metadata.message_type.startswith("query."):
+            phase = message.content.config_records["incentive"].get("phase")
+            (nodes.mute.add if phase == "contribute" else nodes.mute.discard)(mute)
+        elif message.metadata.message_type == "train":
+            nodes.mute.discard(mute)
+
+    nodes.before_send = silence
+    strategy, _ = started(nodes, tmp_path)
+    scalar = [result for result in strategy.rounds if result.phase == "contribute"]
+    assert [result.absent for result in scalar][:3] == [("agent-4",)] * 3 and len(scalar) > 4
+    assert not any(result.absent for result in [*scalar[3:], *(r for r in strategy.rounds if r.phase == "train")])
+    assert strategy.outcome.status == "complete" and strategy.outcome.lost == ("agent-4",)
+
+
 def test_an_agent_may_stay_away(grid: Any, tmp_path: Path) -> None:
     nodes = deployed(grid, 3, [], **{"strategy.agent-2": "away"})
     strategy, _ = started(nodes, tmp_path)
@@ -230,6 +250,20 @@ def test_partial_participation(grid: Any, tmp_path: Path) -> None:
     assert len(trained) == 10
     assert len({message.metadata.dst_node_id for message in trained}) > 2
     assert sum(strategy.outcome.payments.values()) == 0
+
+
+def test_partial_participation_is_drawn_and_can_be_checked_in_a_signed_run(grid: Any, tmp_path: Path) -> None:
+    keys = str(folder_of(tmp_path / "keys", "abcd"))
+    nodes = grid({**FAST, "incentive.agents": 4, "incentive.keys": keys, "incentive.sampled": 2, "incentive.rounds": 4})
+    app = strategic(task([]), size=size, classes=10)
+    for index, agent in enumerate("abcd"):
+        nodes.join(app, agent=agent, keys=keys, partition_id=index, num_partitions=4)
+    strategy, _ = started(nodes, tmp_path)
+    assert strategy.outcome.status == "complete" and not any(result.absent for result in strategy.rounds)
+    with ledger.read(tmp_path / "r" / "ledger.sqlite") as book:
+        assert verify(book, recompute=True).clean
+        links = [e.inputs["reveal"] for e in book.entries("r") if e.kind == "reports-train"]
+    assert len(set(links)) == 4
 
 
 def test_below_quorum_the_round_is_asked_again(grid: Any, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +21,8 @@ from fedincentive.errors import QuorumError, ReportRefused, RunError, SettingErr
 from fedincentive.game import random_data_value, repaired_example
 from fedincentive.ledger.verify import verify
 from fedincentive.messages import Enrol, Report
+from fedincentive.payments import Contribution
+from fedincentive.provenance import beacon
 from fedincentive.provenance.keys import KeyRing
 
 W = {"layer": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}
@@ -310,7 +315,7 @@ class TestSampling:
         assert all(often.values())
         assert sum(center.outcome.payments.values()) == 0
 
-    def test_who_is_asked_depends_on_seed_and_step_alone(self) -> None:
+    def test_who_is_asked_depends_on_the_center_secret_and_step_alone(self) -> None:
         def asked(mechanism, **values):
             center = center_of(mechanism, agents="abcdefgh", sampled=3, rounds=6, **values)
             names = []
@@ -323,7 +328,54 @@ class TestSampling:
                 center.close()
             return names
 
-        assert asked("fedavg") == asked("2p-upbred") != asked("fedavg", seed=1)
+        assert asked("fedavg", audit_seed=1) == asked("2p-upbred", audit_seed=1) != asked("fedavg", audit_seed=2)
+        assert asked("fedavg", seed=5) != asked("fedavg", seed=5)  # what agents know says nothing of it
+
+    def test_everyone_is_asked_as_often_as_anyone_and_any_two_as_any_others(self) -> None:
+        center = center_of("fedavg", agents="abcdef", sampled=2, rounds=1500, audit_seed=3)
+        drawn = [beacon.asked(link, "abcdef", 2) for link in center._links[:1500]]
+        assert drawn[0] == center.asked
+        pairs = Counter(drawn)
+        assert len(pairs) == 15 and sum((seen - 100) ** 2 / 100 for seen in pairs.values()) < 36.1  # chi2, 0.1 %
+
+    def test_the_link_comes_with_the_question_and_not_before(self) -> None:
+        center = center_of("2p-upbred", agents="abcde", sampled=2, rounds=3)
+        anchor = center.run.terms["draws"]
+        while center.broadcast().phase == "contribute":
+            assert center.broadcast().reveal is None
+            for agent in center.asked:
+                center.submit(report(center, agent, s=10.0))
+            center.close()
+        for step in range(3):
+            link = center.broadcast().reveal
+            assert beacon.follows(anchor, link, step + 1)
+            assert center.asked == beacon.asked(link, "abcde", 2)
+            for agent in center.asked:
+                center.submit(report(center, agent))
+            center.close()
+
+    def test_the_payments_are_told_who_was_asked_and_by_which_link(self) -> None:
+        seen = []
+
+        @dataclass(frozen=True)
+        class Watching(Contribution):
+            def due(self, run, event):
+                seen.append((event.asked, event.link))
+                return super().due(run, event)
+
+        center = center_of("fedavg", agents="abcde", sampled=2, rounds=1, payment="contribution")
+        center.mechanism.payments = (Watching(Fraction(2)),)
+        asked, link = center.asked, center.broadcast().reveal
+        for agent in center.asked:
+            center.submit(report(center, agent))
+        center.close()
+        assert seen == [(asked, link)]
+
+    def test_nothing_is_drawn_where_everyone_is_asked(self) -> None:
+        for values in ({}, {"sampled": 3}, {"sampled": 9}):
+            center = center_of("fedavg", **values)
+            assert "draws" not in center.run.terms and center.broadcast().reveal is None
+            assert center.asked == ("a", "b", "c")
 
     def test_contribute_rounds_ask_everyone(self) -> None:
         assert center_of("2p-upbred", sampled=2).asked == ("a", "b", "c")

@@ -392,6 +392,25 @@ def test_a_sampled_agent_cannot_be_passed_over(tmp_path: Path) -> None:
     assert any("was asked and is not accounted for" in finding.message for finding in found)
 
 
+@pytest.mark.parametrize("reveal", ["none", "another", "an earlier one", "of the next step"])
+def test_an_agent_refuses_to_be_asked_by_a_link_that_was_not_anchored(tmp_path: Path, reveal: str) -> None:
+    table = Table(tmp_path, "train", 2, random_data_value(3, 4), gamma=9.0, beta="7", sampled=2)
+    center, links = table.center, table.center._links
+    said = {"none": None, "another": "0" * 64, "an earlier one": links[1], "of the next step": links[3]}[reveal]
+    agent = next(agent for agent in table.agents if agent.name in center.asked)
+    told = table.again(dataclasses.replace(center.broadcast(), reveal=said))
+    with pytest.raises(BroadcastRefused, match="does not follow from the one before"):
+        agent.respond(told)
+    assert agent.respond(center.broadcast()) is not None
+
+
+def test_an_agent_that_was_not_drawn_does_not_answer(tmp_path: Path) -> None:
+    table = Table(tmp_path, "train", 1, random_data_value(3, 4), gamma=9.0, beta="7", sampled=2)
+    other = next(agent for agent in table.agents if agent.name not in table.center.asked)
+    with pytest.raises(BroadcastRefused, match="who was not drawn"):
+        other.respond(table.center.broadcast())
+
+
 # Hostile agents
 
 

@@ -80,8 +80,8 @@ def play(center: Center, agents: Sequence[Agent], progress: Callable[[Any], None
 
 
 def answer(center: Center, agents: Sequence[Agent]) -> None:
-    """The open round's answers, but not its close."""
-    for report in engine.answers(center.broadcast(), agents):
+    """The open round's answers, of those who are asked, but not its close."""
+    for report in engine.answers(center.broadcast(), [agent for agent in agents if agent.name in center.missing]):
         center.submit(report)
 
 
