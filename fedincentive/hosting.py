@@ -167,11 +167,12 @@ class Session:
 
     def commitment(self, agent: str, site: Site) -> str | None:
         """What the agent enrols of its records in an audited run; the salts stay in a file at the site."""
-        own = site.records() if self.settings.audited and hasattr(site, "records") else None
+        show = getattr(site, "records", lambda: None)
+        own = show() if self.settings.audited else None
         if own is None:
             return None
         made = records.kept(self._kept(agent), own)
-        if list(site.records()) != list(own):
+        if list(show()) != list(own):
             raise SettingError(
                 f"The records of agent {agent!r} differ each time they are read, by a random transform perhaps: no "
                 "audit could find them again. Transform them in the training instead."

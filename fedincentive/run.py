@@ -52,6 +52,7 @@ class Run:
     anchors: dict[str, str] = field(default_factory=dict)  # of the agents' hash chains, in an audited run
     links: dict[str, str] = field(default_factory=dict)  # the last link each agent and the center has shown
     audits: list[dict[str, Any]] = field(default_factory=list)  # steps not settled: reports, drawn agents, verdicts
+    checked: dict[str, int] = field(default_factory=dict)  # agent-steps in all, those audited, and records opened
     then: Phase = "done"  # what follows the audit that is open
     enrolled: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each agent enrolled with
     declined: dict[str, str] = field(default_factory=dict)  # who left before the run began, and why

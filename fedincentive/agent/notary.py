@@ -225,7 +225,6 @@ class Notary:
             drawn = {key: given[key] for key in ("draws", "sampled") if "draws" in given}
             return {
                 **drawn,
-                "agents": sorted(given["agents"]) if drawn else [],
                 "digest": digest,
                 "scale": scale,
                 "minor": given["minor"],
@@ -375,14 +374,16 @@ class Notary:
         name, said = self.key.name, self._state.get("said", {})
         claim, written = said.get("claim", {}), entry.inputs.get("said", {}).get(name, {})
         number = entry.round - (entry.kind == "reports-contribute")  # phase 1's last word stands in the entry after it
-        disputed = entry.kind == f"reports-{claim.get('phase')}" and claim["round"] == number
+        withheld = claim.get("phase") == "confirm" and name in entry.inputs.get("withheld", ())
+        disputed = (withheld or entry.kind == f"reports-{claim.get('phase')}") and claim["round"] == number
         if disputed and written.get("signature") != said["signature"]:
             self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
             log.warning(
                 "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its signed "
                 "report is kept for a dispute. Who is right cannot be decided from it.", name, claim["round"],
             )  # fmt: skip
-        return name in entry.postings or name in entry.inputs.get("said", {}) or entry.kind == terms.KIND
+        audited = (*entry.inputs.get("failed", ()), *entry.inputs.get("withheld", ()))
+        return name in {*entry.postings, *entry.inputs.get("said", {}), *audited} or entry.kind == terms.KIND
 
     def _keep(self, file: str, text: str) -> None:
         if self.folder is None:

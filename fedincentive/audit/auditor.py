@@ -100,7 +100,9 @@ class Auditor:
         claim |= {"run": told.run, "round": task["round"], "phase": "train", "agent": agent}
         signed = identity.is_signed(PublicKey.parse(mine["key"]), words("report", claim), given["signature"])
         if not signed or claim["terms"] != answers["terms"] or claim["model"] != answers["model"]:
-            raise BroadcastRefused(f"Agent {agent!r} did not sign what auditor {self.name!r} is to audit in step {step}.")
+            raise BroadcastRefused(
+                f"Agent {agent!r} did not sign what auditor {self.name!r} is to audit in step {step}."
+            )
         return Delivery(
             agent,
             step,
@@ -116,7 +118,7 @@ class Auditor:
         )
 
     def _mixed(self, told: Broadcast, agreed: Mapping[str, Any], what: str) -> str:
-        """The value that draws the order of points (step 0) or who is audited; a link that nobody anchored is refused."""
+        """The value that draws the order of points (step 0) or who is audited, from links that were anchored."""
         links, step = told.settings["links"][what], told.audits[0]["step"] + 1 if what == "draw" else 0
         anchors = {identity.CENTER: agreed["anchor"], **{name: a["anchor"] for name, a in agreed["agents"].items()}}
         for name, link in links.items():
@@ -131,7 +133,13 @@ class Auditor:
         except Exception as error:
             found = unauditable(said, error)
         what = audits.PASS if found.passed else audits.FAIL
-        return {"agent": said.agent, "step": said.step, "found": what, "why": found.why[:LONGEST], "opened": found.opened}
+        return {
+            "agent": said.agent,
+            "step": said.step,
+            "found": what,
+            "why": found.why[:LONGEST],
+            "opened": found.opened,
+        }
 
     # As an agent has it, for hosts that play or reach everybody
 

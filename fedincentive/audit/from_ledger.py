@@ -46,7 +46,9 @@ def delivery(entries: Iterable[Entry], number: int, agent: str) -> tuple[Deliver
         raise ProvenanceError(f"Agent {agent!r} reported nothing in round {number}; {who} did.")
     given, said = trained[-1].inputs, trained[-1].inputs["said"][agent]
     mine, scale = agreed["agents"][agent], agreed["scale"]
-    claim = {key: said[key] for key in SAID if key in said} | {key: given[key] for key in ("model", "seen") if key in given}
+    claim = {key: said[key] for key in SAID if key in said} | {
+        key: given[key] for key in ("model", "seen") if key in given
+    }
     claim |= {"run": trained[-1].run, "terms": terms.digest(agreed), "round": number, "phase": "train", "agent": agent}
     if not is_signed(PublicKey.parse(mine["key"]), words("report", claim), said["signature"]):
         raise ProvenanceError(f"Agent {agent!r} did not sign what the ledger says of it in round {number}.")

@@ -109,8 +109,11 @@ def check_link(report: Report, run: Run) -> None:
 # What may be audited
 
 
-def record(run: Run, said: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], suspected: Sequence[str]) -> None:
+def record(
+    run: Run, said: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], suspected: Sequence[str]
+) -> None:
     """What auditors need of a training round that is closed: what was said in it, and to which model."""
+    run.checked["steps"] = run.checked.get("steps", 0) + len(said)
     run.audits.append(
         {
             "step": run.step,
@@ -187,7 +190,7 @@ def _draw(run: Run, ended: bool) -> bool:
 def asks(run: Run) -> dict[str, list[str]]:
     """Whom each auditor is to look at now, in the first step that is not settled; nothing when all is decided."""
     asked: dict[str, list[str]] = {}
-    first = run.audits[0] if run.audits else {"tasks": None}
+    first: dict[str, Any] = run.audits[0] if run.audits else {"tasks": None}
     for agent, heard in (first["tasks"] or {}).items():
         value = first["value"]
         if audits.verdict(heard, repeat=audits.repeated(value, agent)) is None:
@@ -268,18 +271,22 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
     """The memo of a step; whoever failed counts nothing from that step on. Where nobody was drawn there is no memo,
     except at the end, where it keeps the last links."""
     tasks, value, step = settled["tasks"], settled["value"], settled["step"]
+    verdicts = [one for item in settled["heard"] for one in item.get("verdicts", ())]
     failed = [
         agent
         for agent, heard in tasks.items()
         if audits.verdict(heard, repeat=audits.repeated(value, agent)) == audits.FAIL
     ]
     for agent in (*failed, *settled["withheld"]):
-        said = [one for item in settled["heard"] for one in item.get("verdicts", ()) if one["agent"] == agent]
-        why = next((one["why"] for one in said if one["found"] == audits.FAIL), "it never showed its link")
+        against = [one["why"] for one in verdicts if (one["agent"], one["found"]) == (agent, audits.FAIL)]
+        why = against[0] if against else "it never showed its link"
         log.warning("Agent %s failed the audit of step %d: %s", agent, step, why)
         run.failed[agent] = step
         run.delivered_total[agent] -= sum(step["delivered"][agent] for step in (settled, *run.audits))
         run.delivered[agent] = 0
+    opened = sum(max((one["opened"] for one in verdicts if one["agent"] == agent), default=0) for agent in tasks)
+    for what, count in (("audited", len(tasks)), ("opened", opened)):
+        run.checked[what] = run.checked.get(what, 0) + count
     if not (tasks or settled["withheld"] or ended):
         return []
     inputs: dict[str, Any] = {

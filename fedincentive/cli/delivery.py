@@ -35,7 +35,9 @@ file = click.Path(exists=True, dir_okay=False, path_type=Path)
     "records() and reorder(seed).",
 )
 @click.option("--kept", type=file, metavar="FILE", help="What the site keeps of its commitment to its records.")
-@click.option("--model", type=file, metavar="FILE", help="The model of the round, where the run's state has it no more.")
+@click.option(
+    "--model", type=file, metavar="FILE", help="The model of the round, where the run's state has it no more."
+)
 @click.option("--ledger", "address", metavar="LEDGER", help="The run's ledger, where it is not beside its state.")
 def audit(
     run: Path,
@@ -79,13 +81,17 @@ def _model(state: Path, given: Path | None, wanted: str) -> dict[str, Any]:
     for path in [given] if given is not None else sorted(state.glob("model-*.safetensors")):
         try:
             with StoredUpdate(path) as stored:
-                names = {label: label.removeprefix("w:") for label in stored if ":" not in label or label.startswith("w:")}
+                names = {
+                    label: label.removeprefix("w:") for label in stored if ":" not in label or label.startswith("w:")
+                }
                 w = {name: stored[label] for label, name in names.items()}
         except AggregationError as error:
             raise click.ClickException(str(error)) from error
         if is_model(w, wanted):
             return w
-    where = f"{given} is another one" if given is not None else f"{state} has it no more (it keeps those of open audits)"
+    where = (
+        f"{given} is another one" if given is not None else f"{state} has it no more (it keeps those of open audits)"
+    )
     raise click.ClickException(f"The audit needs the model with the digest {wanted}: {where}; give it with --model.")
 
 

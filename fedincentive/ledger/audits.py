@@ -24,7 +24,7 @@ from ..terms import CENTER, Terms
 Points = Mapping[str, int]
 
 
-class Audits:
+class AuditTrail:
     """The links that were shown, and the steps that are not settled."""
 
     def __init__(self, run: str, terms: Terms) -> None:

@@ -17,7 +17,7 @@ from ..payments.base import Body, Problem
 from ..payments.contribution import SCORED, scored
 from ..provenance.keys import PublicKey, from_base64, words
 from ..terms import Terms
-from .audits import Audits
+from .audits import AuditTrail
 
 RULE = "reports/1"
 PREFIX = "reports-"
@@ -47,7 +47,7 @@ class Claims:
         self.drawn = set(terms.s_max)  # for the last training round
         self.answered: dict[str, int] = {}  # what they delivered in it
         self.scores = dict.fromkeys(terms.s_max, 0)  # where a round compares the asked with the asked
-        self.audits = Audits(run, terms) if terms.auditors else None
+        self.audits = AuditTrail(run, terms) if terms.auditors else None
         self.shown: tuple[int, str] | None = None  # the last step and link of the center's chain
 
     def accepted(self, body: Body) -> Iterator[Problem]:

@@ -1,4 +1,5 @@
-"""Disputes: an agent that the ledger calls absent shows the report it signed. A memo keeps it; no money moves.
+"""Disputes: an agent that is said to have been absent, or to have withheld its last link, shows the report it signed. A
+memo keeps it; no money moves.
 
     {"agent": NAME, "disputes": SEQ, "claim": {...}, "signature": BASE64}
 
@@ -66,7 +67,8 @@ def wrong_dispute(
         return
     first = claim.get("phase") == "contribute"  # the last word of phase 1 stands in the entry that follows it
     number = disputed["round"] - 1 if first else disputed["round"]
-    if disputed["kind"] != f"reports-{claim.get('phase')}" or number != claim.get("round"):
+    withheld = claim.get("phase") == "confirm" and agent in disputed["inputs"].get("withheld", ())  # its last link
+    if not (withheld or disputed["kind"] == f"reports-{claim.get('phase')}") or number != claim.get("round"):
         yield f"the report is not of the round and phase of entry {given['disputes']}"
     if {key: claim.get(key) for key in place} != place:
         yield "the report is for another run, other terms or by another agent"

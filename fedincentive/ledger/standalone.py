@@ -393,6 +393,9 @@ class Runs:
             number = claim["round"] + (claim["phase"] == "contribute")  # phase 1's last word stands in the next entry
             if target.get("run") != run or written.get("signature") == given["signature"]:
                 complain("signature", f"entry {given['disputes']} has what {agent!r} signed, or is not of this run")
+            elif claim["phase"] == "confirm" and agent in target["inputs"].get("withheld", []):  # its last link
+                if target["round"] != claim["round"]:
+                    complain("signature", "the report is not of the round it disputes")
             elif (target["kind"], target["round"]) != (f"reports-{claim['phase']}", number):
                 complain("signature", "the report is not of the round and phase it disputes")
             message = f"fedincentive/report/1\n{canonical(claim)}".encode("ascii")
@@ -483,6 +486,9 @@ class Runs:
             complain("terms", "it comes before the commitments")
         elif before:
             complain("terms", f"{before} entries of this kind came before it, agreed is 1")
+        elif kind == "refund" and body["run"] in self.said and (trail := self.said[body["run"]].audits) is not None:
+            if trail.steps or not trail.over:
+                complain("terms", "it comes before all audits are settled")
         elif body["round"] < first + exactly(terms["rounds"]) - 1 if kind == "refund" else body["round"] != first:
             complain("terms", "it is not of the round in which it was due")
         if kind == "lump":
@@ -621,7 +627,7 @@ class Said:
         self.values: Amounts = {}
         self.values_before: Amounts = {}
         self.trained: Any = None  # the last round that training was reported of
-        self.audits = Audits(run, terms, self.terms, signatures) if "auditors" in terms else None
+        self.audits = Examined(run, terms, self.terms, signatures) if "auditors" in terms else None
         self.failed: Amounts = {}  # who failed an audit counts 0 from then on
         self.answered: Amounts = {}  # what the asked delivered in that round
         self.scores = dict.fromkeys(self.keys, 0)
@@ -742,7 +748,7 @@ class Said:
             return False
 
 
-class Audits:
+class Examined:
     """The hash chains of an audited run draw who is audited, and by whom; verdicts say who failed."""
 
     def __init__(self, run: str, terms: Body, digest: str, signatures: Signatures) -> None:
@@ -826,7 +832,7 @@ class Audits:
             if draw is None or draw[1] or draw[2]:
                 complain("audit", f"step {self.steps[0]['step']} was to be audited before step {number}")
             del self.steps[0]
-        step = self.steps[0] if self.steps else {"step": None}
+        step: Body = self.steps[0] if self.steps else {"step": None}
         draw = self.draw(step, over) if step["step"] == number else None
         if draw is None:
             complain("audit", f"step {number} was audited before, or nobody knows yet who is drawn")

@@ -22,7 +22,14 @@ class Client:
     """One agent, or auditor, behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
 
     def __init__(
-        self, link: Transport, agent: Agent | Auditor, run: str, host: FedmlSettings, memory: Path, *, resume: bool
+        self,
+        link: Transport,
+        agent: Agent | Auditor,
+        run: str,
+        host: FedmlSettings,
+        memory: Path,
+        *,
+        resume: bool,
     ) -> None:
         self.link, self.agent, self.run_id, self.host, self.memory = link, agent, run, host, memory
         self._latest, self._answer = (-1, -1), b""

@@ -29,7 +29,10 @@ class LocalData:
     def records(self) -> list[bytes]:
         """Each point's tensors as bytes."""
         return [
-            b"".join(np.ascontiguousarray(part).tobytes() for part in (point if isinstance(point, (tuple, list)) else [point]))
+            b"".join(
+                np.ascontiguousarray(part).tobytes()
+                for part in (point if isinstance(point, (tuple, list)) else [point])
+            )
             for point in (self.train[i] for i in range(len(self)))
         ]
 

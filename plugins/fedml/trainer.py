@@ -57,7 +57,14 @@ def trainer_site(
     work = _Work(trainer, agent, data, settings, device, args)
     own = trainer.cost_of(agent) if isinstance(trainer, IncentiveClientTrainer) else None
     return LossSite.of(
-        settings, agent, len(data), work.train, work.loss, classes=classes, cost=own, w0=work.first_model,
+        settings,
+        agent,
+        len(data),
+        work.train,
+        work.loss,
+        classes=classes,
+        cost=own,
+        w0=work.first_model,
         records=data.records,
     )
 

@@ -165,7 +165,7 @@ class StrategicApp(ClientApp):
         settings, _ = read(context.run_config, run=told["run"])
         folder = keys_of(context, settings)
         if folder is None:
-            raise SettingError(f"Auditor {name!r} has no keys: name their folder in its node-config, keys=\"...\".")
+            raise SettingError(f'Auditor {name!r} has no keys: name their folder in its node-config, keys="...".')
 
         def site(agent: str) -> Any:
             return self._site(Task(self._app, message, at_site(context, agent), *self._keys))
@@ -213,8 +213,8 @@ def strategic(
     function reports the mean loss on the node's own test data under `loss`. `size` counts the node's training points.
     `cost` is a number, a mapping by agent or a function of the context; else `cost` of the node-config, else
     `incentive.cost`. `records` gives the training points as bytes, to which the node commits in an audited run; without
-    it auditors only make updates again. `model` gives the first model to slopes that train in contribute rounds (those of
-    fedavg-strategic); phase 1 of 2p-upbred needs none.
+    it auditors only make updates again. `model` gives the first model to slopes that train in contribute rounds (those
+    of fedavg-strategic); phase 1 of 2p-upbred needs none.
 
         app = strategic(ordinary, size=count, classes=10)
     """

@@ -62,9 +62,7 @@ def at_site(context: Context, agent: str) -> Context:
     else:
         index = next((i for i in range(count or 0) if hosting.agent_name(i, count or 0) == agent), None)
     own: dict[str, Any] = {} if index is None else {"partition-id": index}
-    return Context(
-        context.run_id, context.node_id, {**config, **own, "agent": agent}, RecordDict(), context.run_config
-    )
+    return Context(context.run_id, context.node_id, {**config, **own, "agent": agent}, RecordDict(), context.run_config)
 
 
 def notary(context: Context, settings: Settings, agent: str) -> Notary | None:

@@ -14,8 +14,8 @@ from table import BLIND, opened, play
 from fedincentive import ledger
 from fedincentive.agent import Agent, Notary, SoftmaxSite
 from fedincentive.audit import Auditor, Delivery, examine
-from fedincentive.ledger.verify import verify
 from fedincentive.identity import digest
+from fedincentive.ledger.verify import verify
 from fedincentive.provenance import beacon
 from fedincentive.provenance.records import Commitment, order, order_seed
 from fedincentive.settings import Settings

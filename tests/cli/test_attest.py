@@ -113,7 +113,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("played")
     (folder / "game.yaml").write_text(yaml.safe_dump(GAME))
     keys = folder_of(folder / "keys", ("ada", "bob", "cyd", "x", "y", "z"))
-    ended = play(folder / "game.yaml", ledger=folder / "l.sqlite", keys=str(keys), run="trial", lies={"bob": "sign-flip"})
+    ended = play(
+        folder / "game.yaml", ledger=folder / "l.sqlite", keys=str(keys), run="trial", lies={"bob": "sign-flip"}
+    )
     assert ended.status == "complete"
     return folder
 

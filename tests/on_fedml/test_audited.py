@@ -25,23 +25,33 @@ LIAR = Path(__file__).parent / "liar.py"
 def audited(folder: Path, backend: str, **changes: Any) -> Path:
     """The configuration of an audited run, and everybody's keys."""
     folder_of(folder / "keys", [*AGENTS, *AUDITORS])
-    incentive = {"auditors": AUDITORS, "keys": "keys", "heartbeat": 0.5, "start": 1.0, **changes}
-    return write_config(folder, backend, "fedavg", rounds=3, incentive=incentive)
+    paid = {"beta": "3", "steering": "1", "cost": 0.1}
+    incentive = {"auditors": AUDITORS, "keys": "keys", "heartbeat": 0.5, "start": 1.0, **paid, **changes}
+    return write_config(folder, backend, "2p-upbred", rounds=3, incentive=incentive)
 
 
 def failed_in(folder: Path) -> dict[str, int]:
-    """Who failed in which step, by the ledger, which both verifiers find clean."""
+    """Who failed in which step, by the ledger, which both verifiers find clean and whose balances are right."""
     with ledger.open(ledger_of(folder)) as book:
         assert verify(book, recompute=True).clean
         assert standalone.check(list(to_jsonl(book)))[0] == []
-        entries = [record.entry for record in book.entries("run")]
+        entries, balances = list(book.entries("run")), book.balances("run")
     memos = [entry.inputs for entry in entries if entry.rule == audits.RULE]
     agreed = entries[0].inputs["terms"]
     assert set(agreed["auditors"]) == set(AUDITORS) and agreed["settings"]["threads"] == 1
     for agent in agreed["agents"].values():
         assert records.read(agent["data"])[0] == agent["s_max"] // agreed["scale"]
     assert len(memos) == 3
-    return {agent: memo["step"] for memo in memos for agent in memo["failed"]}
+    failed = {agent: memo["step"] for memo in memos for agent in memo["failed"]}
+    gave = {name: agent["s_max"] // agreed["scale"] * (name not in failed) for name, agent in agreed["agents"].items()}
+    lost = {name: int(agreed["agents"][name]["deposit"]) for name in failed}
+    for name in AGENTS:  # beta (s - mean of the others), without the deposits that it lost, with its share of others'
+        others = [points for other, points in gave.items() if other != name]
+        money = 3 * (gave[name] - sum(others) / 2) * 10**6 - lost.get(name, 0)
+        money += sum(deposit for other, deposit in lost.items() if other != name) / 2
+        assert abs(balances[name] - money) <= 0.5
+    assert balances["escrow"] == sum(balances.values()) == 0 and all(deposit > 0 for deposit in lost.values())
+    return failed
 
 
 def test_a_client_that_trains_on_half_of_its_points_is_caught_over_grpc(start: Any, tmp_path: Path) -> None:
@@ -61,7 +71,7 @@ def test_a_client_that_trains_on_half_of_its_points_is_caught_over_grpc(start: A
 
 
 def test_honest_clients_pass_in_one_process(start: Any, tmp_path: Path) -> None:
-    cf = audited(tmp_path, "sp", audit=0.5)
+    cf = audited(tmp_path, "sp")
     start(tmp_path, MAIN, "--cf", cf.name, "--run_id", "run", log="sp").ends_well()
     assert failed_in(tmp_path) == {}
 

@@ -14,8 +14,8 @@ from flwr.clientapp import ClientApp
 from keyring import folder_of
 
 from fedincentive.errors import RunError
-from fedincentive.ledger import standalone
 from fedincentive.ledger import open as open_ledger
+from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.verify import verify
 from fedincentive.provenance import audits, records

@@ -22,7 +22,6 @@ from programs import blocks
 
 from fedincentive import ledger
 from fedincentive.ledger.verify import verify
-from fedincentive.provenance import audits
 
 README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
 SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
@@ -292,33 +291,56 @@ def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, 
     assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected
 
 
-LIAR = TRAINING.replace(
-    "    mine = np.sort(points(message, len(y)))\n",
-    "    mine = np.sort(points(message, len(y)))\n    mine = mine[: len(mine) // (2 if os.environ.get('LIAR') else 1)]\n",
-).replace(
-    "classes=task.CLASSES)",
-    "classes=task.CLASSES,\n    records=lambda context: [x.tobytes() + bytes([y]) for x, y in zip(*own(context)[:2])])",
-)
+LIAR = """
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from fedincentive.plugins.flower import points, strategic
+
+FIRST = {"w": np.zeros(2)}
+ordinary = ClientApp()
+
+def own(context):
+    return np.linspace(0.0, 1.0 + context.node_config["partition-id"], 40)
+
+@ordinary.train()
+def train(message, context):
+    mine = points(message, 40)
+    if context.node_config["agent"] == "south" and "cost" in context.node_config:  # at its own node, not an auditor's
+        mine = mine[:20]
+    values = own(context)[mine]
+    new = message.content["arrays"]["w"].numpy() + np.array([values.mean(), values.std()])
+    content = {"arrays": ArrayRecord({"w": Array(new)}), "metrics": MetricRecord({"num-examples": len(mine)})}
+    return Message(RecordDict(content), reply_to=message)
+
+@ordinary.evaluate()
+def evaluate(message, context):
+    return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1, "loss": 0.1})}), reply_to=message)
+
+client = strategic(ordinary, size=40, classes=2, records=lambda context: [x.tobytes() for x in own(context)])
+"""
 
 
 def test_a_site_that_trains_on_half_of_its_points_is_caught_in_deployment(
     flower: Any, sites: Any, tmp_path: Path
 ) -> None:
-    """East says it trained on all it has; three auditors, at nodes of their own, make its update again."""
+    """South says it trained on all it has; three auditors, at nodes of their own, make its update again."""
     auditors = ("ann", "bea", "cleo")
-    keys = folder_of(tmp_path / "keys", ("north", "south", "east", *auditors))
-    names = {name: f'agent=\"{name}\" partition-id=2 num-partitions=3' for name in ("east",)}
-    names |= {name: f'auditor=\"{name}\" sites=\"north=0 south=1 east=2\"' for name in auditors}
-    for name, config in names.items():
-        lies = "env LIAR=1 " if name == "east" else ""
+    keys = folder_of(tmp_path / "keys", ("north", "south", *auditors))
+    for name in auditors:
         address = f"--superlink 127.0.0.1:{flower.ports['9190']} --port {free_port()}"
-        flower.start(f"{lies}flower-supernode --insecure {address} --node-config '{config}'", name)
-    incentive = {"agents": 3, "auditors": ",".join(auditors), "keys": str(keys), "rounds": 2, "start": 1.0, "seed": 7}
-    package = write_app(tmp_path / "app", f"import os\n{LIAR}{SERVER.format(names=['fedavg'], run='liar')}", incentive)
-    shutil.copy(data_parity.__file__, package / "data_parity.py")
+        config = f'auditor="{name}" sites="north=0 south=1"'
+        flower.start(f"flower-supernode --insecure {address} --node-config '{config}'", name)
+    paid = {"beta": "3", "steering": "1", "gamma": 400.0, "rounds": 1}
+    named = {"agents": 2, "auditors": ",".join(auditors), "keys": str(keys), "start": 1.0}
+    write_app(tmp_path / "app", LIAR + SERVER.format(names=["2p-upbred"], run="liar"), {**paid, **named})
     said = flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{tmp_path}\"'", timeout=550)
-    assert "Agent east failed the audit of step 0: made again, the update is" in said, said[-3000:]
-    with ledger.read(tmp_path / "fedavg" / "liar" / "ledger.sqlite") as book:
+    assert "Agent south failed the audit of step 0: made again, the update is" in said, said[-3000:]
+    with ledger.read(tmp_path / "2p-upbred" / "liar" / "ledger.sqlite") as book:
         assert verify(book, recompute=True).clean
-        entries = [record.entry for record in book.entries("liar")]
-    assert [entry.inputs["failed"] for entry in entries if entry.rule == audits.RULE] == [["east"], []]
+        entries = {entry.kind: entry for entry in book.entries("liar")}
+        balances = book.balances("liar")
+    assert entries["audit-0"].inputs["failed"] == ["south"]
+    forfeit = entries["deposit"].inputs["deposits"]["south"]
+    owed = 3 * 40 * 10**6 + forfeit  # for the points it did not deliver, and its deposit
+    assert forfeit > 0 and balances == {"escrow": 0, "north": owed, "south": -owed}

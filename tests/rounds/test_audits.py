@@ -58,7 +58,7 @@ class Audited:
             book=self.book,
             folder=options.pop("state", folder / "state"),
             oracles=BLIND,
-            receipts=False,
+            receipts=options.pop("receipts", False),
             **options,
         )
 
@@ -344,7 +344,14 @@ def test_what_an_auditor_signs_must_be_a_verdict(tmp_path: Path) -> None:
     table = Audited(tmp_path)
     play_until(table.center, table.players, "audit")
     auditor = table.player(table.center.broadcast().audits[0]["auditor"])
-    for wrong in ({"found": "perhaps"}, {"why": "a" * 201}, {"why": "\n"}, {"opened": -1}, {"opened": True}, {"more": 1}):
+    for wrong in (
+        {"found": "perhaps"},
+        {"why": "a" * 201},
+        {"why": "\n"},
+        {"opened": -1},
+        {"opened": True},
+        {"more": 1},
+    ):
         auditor._last = None, None
         auditor._verdict = lambda said, wrong=wrong: {**Auditor._verdict(auditor, said), **wrong}
         with pytest.raises(ReportRefused, match="verdict|reason"):
@@ -399,7 +406,7 @@ def test_a_run_without_a_state_keeps_them_in_memory(tmp_path: Path) -> None:
         ({"auditors": ["ann", "bea", "center"]}, "'center', who is a party"),
         ({"auditors": ["ann", "bea", "dora"]}, "no public key of auditor 'dora'"),
         ({"auditors": ["ann", "bea", "Clinic"]}, "looks like"),
-        ({"settlement": "commitment", "mechanism": "2p-upbred", "beta": "1"}, "pays before anything is delivered"),
+        ({"settlement": "commitment", "mechanism": "2p-upbred", "beta": "1"}, "settlement is .commitment."),
     ],
 )
 def test_runs_that_cannot_be_audited_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
