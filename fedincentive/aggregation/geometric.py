@@ -97,7 +97,20 @@ class Cloud:
         return np.outer(unit, unit) * self.products - cross - cross.T + own * np.outer(inverse, inverse)
 
     def cost(self, e: np.ndarray) -> float:
-        return float(self.weights @ self.away(e))
+        """sum_i w_i (||x_i - z|| - ||x_i - p||): without what is the same for all z, and drowns the rest for far clients."""
+        along, own = self.products @ e, float(e @ self.products @ e)
+        return float(self.weights @ self._differences(own - 2 * along / self.shrinks, self.away(e)))
+
+    def client_costs(self) -> np.ndarray:
+        """The same where z is at each of the clients."""
+        own = np.diag(self.products) / self.shrinks**2
+        squares = own[:, None] - 2 * self.products / np.outer(self.shrinks, self.shrinks)
+        return np.asarray(self._differences(squares, self.distances) @ self.weights)
+
+    def _differences(self, squares: np.ndarray, away: np.ndarray) -> np.ndarray:
+        """Of distances, from those of their squares: a - b = (a^2 - b^2) / (a + b)."""
+        sums = away + np.sqrt(np.maximum(np.diag(self.products), 0.0)) / self.shrinks
+        return squares / np.where(sums > 0, sums, 1.0)
 
 
 def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
@@ -109,7 +122,7 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
 def minimise(cloud: Cloud, tolerance: float, iterations: int) -> np.ndarray:
     """The coefficients c_i of the geometric median as a weighted mean of the clients."""
     weights = cloud.weights
-    best = int(np.argmin(cloud.distances @ weights))
+    best = int(np.argmin(cloud.client_costs()))
     e, away = cloud.client(best), cloud.distances[best]
     here = away == 0
     cosines = cloud.cosines(e, away)

@@ -1,6 +1,6 @@
 """What is done to updates before a rule: NNM, Bucketing, ARC and clipping. Each gives new updates, one for each it has.
 
-A rule's name may begin with any of them: `nnm+trimmed-mean`, `clipping+nnm+geometric-median`.
+A rule's name may begin with any of them, joined by +, as in clipping+nnm+median.
 """
 
 from __future__ import annotations

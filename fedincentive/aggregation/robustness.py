@@ -28,7 +28,7 @@ class Robustness:
     """The bound of one rule with n clients of which f may lie; kappa is infinite where nothing is certified.
 
     >>> print(robustness("trimmed-mean", 20, 2))
-    trimmed-mean of 20 clients with f = 2 (10 %): kappa = 0.8437. If 3 lie: no bound. Set to f = 3: kappa = 1.561.
+    trimmed-mean of 20 clients with f = 2 (10 %): kappa = 0.8438. If 3 lie: no bound. Set to f = 3: kappa = 1.561.
     """
 
     rule: str

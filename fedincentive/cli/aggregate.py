@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import SettingError
+from ..errors import AggregationError, SettingError
 
 if TYPE_CHECKING:
     from ..aggregation import Rule
@@ -120,7 +120,10 @@ def certified(rule: Rule, updates: tuple[Path, ...], given: Mapping[str, Any], o
             "outside the range of the others."
         )
     if rule.robust and look:
-        seen = aggregation.evidence(updates, out)
+        try:
+            seen = aggregation.evidence(updates, out)
+        except AggregationError:
+            return  # a rule of others, whose result has another form than the updates
         click.echo(f"Evidence: {seen}")
         for position in seen.suspects:
             click.echo(f"  {updates[position]}: at distance {seen.distances[position]:.4g}")
