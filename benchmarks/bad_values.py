@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -22,10 +23,8 @@ SENT = {"nan": np.nan, "inf": np.inf, "huge": np.finfo(np.float32).max}
 
 def seconds(call, updates) -> float:
     begin = time.perf_counter()
-    try:
+    with suppress(AggregationError):
         call(updates)
-    except AggregationError:
-        pass
     return time.perf_counter() - begin
 
 
@@ -59,7 +58,9 @@ def main() -> None:
                         ratio(lambda x, p=policy, r=rule: r(x, p), clean, spoilt)
                         for policy in ("raise", "drop", "propagate")
                     ]
-                    print(f"{name:22s} {n:4d} {bad:4d} {value:>5s} " + " ".join(f"{r:6.2f}" for r in ratios), flush=True)
+                    print(
+                        f"{name:22s} {n:4d} {bad:4d} {value:>5s} " + " ".join(f"{r:6.2f}" for r in ratios), flush=True
+                    )
 
 
 if __name__ == "__main__":

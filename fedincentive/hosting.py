@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from . import checks, mechanisms
 from . import ledger as books
 from .agent import Notary
+from .aggregation.bounds import of_a_run
 from .center import Center, Outcome, state
 from .center.enrolment import wrong_with
 from .checks import nearest, setting
@@ -206,6 +207,9 @@ class Session:
             buffers=buffers,
             oracles=self.oracles,
         )
+        asked = min(self.settings.sampled or len(enrolled), len(enrolled))
+        if certified := of_a_run(self.mechanism.aggregator, asked, self.settings):
+            self.log.info("Certified: %s", certified)
         return self._center
 
     def saved(self, buffers: Sequence[str] | frozenset[str] = ()) -> Center | None:

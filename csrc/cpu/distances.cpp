@@ -34,7 +34,8 @@ void move_rows(const double* around, const std::vector<double>& scales, int64_t 
 
 // Each task owns some rows i of the result and walks over all coordinates in order.
 void fill_rows(const Kernels& kernels, const std::vector<Cloud>& clouds, int64_t n, bool to_last, int64_t around,
-               const std::vector<double>& scales, int64_t first, int64_t step, std::atomic<bool>* stopped, double* out) {
+               const std::vector<double>& scales, int64_t first, int64_t step, std::atomic<bool>* stopped,
+               double* out) {
   const int64_t length = row_length(n);
   std::vector<double> rows(static_cast<size_t>(n * length)), found(static_cast<size_t>(n));
   std::vector<unsigned char> staging(static_cast<size_t>(length) * 8);

@@ -1,5 +1,6 @@
-// What is done about a tile whose results are not finite: infinities and NaN that are kept are counted and their clients
-// noted; sums of finite values that overflowed are taken again, scaled. Included by kernels.inl inside its namespace.
+// What is done about a tile whose results are not finite: infinities and NaN that are kept are counted and their
+// clients noted; sums of finite values that overflowed are taken again, scaled. Included by kernels.inl inside its
+// namespace.
 
 constexpr int kAside = kGroup * kSpan * 4;  // bytes: the upper half of the staging rows is free here
 
@@ -57,8 +58,8 @@ void examine_means(const TileJob& job, const Scratch& scratch, int64_t begin, in
     if (!(means[t] - means[t] == 0) && seen[t] == 0) means[t] = scaled[t] / job.divisor / shrink;
 }
 
-// How many of each coordinate's values are -infinity, infinity, NaN, and how many of them have been seen in the order of
-// the clients: a stable sort puts them in this order at the ends, so their ranks are known without sorting.
+// How many of each coordinate's values are -infinity, infinity, NaN, and how many of them have been seen in the order
+// of the clients: a stable sort puts them in this order at the ends, so their ranks are known without sorting.
 template <class E>
 struct Bad {
   using Count = typename E::Count;
@@ -87,7 +88,8 @@ struct Bad {
   }
   // Whether one of this client's is kept. An infinity times a weight of 0 counts as NaN.
   bool keep(const TileJob& job, const typename E::Lane* from, bool weightless) {
-    const Mask least = Mask{} + static_cast<Count>(job.trim), most = Mask{} + static_cast<Count>(job.clients - job.trim);
+    const Mask least = Mask{} + static_cast<Count>(job.trim),
+               most = Mask{} + static_cast<Count>(job.clients - job.trim);
     Mask any{};
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       Mask is[3], first[3];

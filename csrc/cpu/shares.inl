@@ -1,5 +1,5 @@
-// The sums of a mean trimmed by weight: every coordinate's values are sorted together with whose they are, and the weight
-// from `share` to 1 - share is averaged (weights add up to 1). Included by kernels.inl inside its namespace.
+// The sums of a mean trimmed by weight: every coordinate's values are sorted together with whose they are, and the
+// weight from `share` to 1 - share is averaged (weights add up to 1). Included by kernels.inl inside its namespace.
 
 constexpr double kNothing = 1e-12;  // a weight that rounding leaves of a client that is cut off whole
 

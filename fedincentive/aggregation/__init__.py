@@ -14,7 +14,7 @@ from .finite import all_finite
 from .geometric import geometric_median
 from .mixing import arc, bucketing, clip_updates, nnm
 from .near_median import bulyan, meamed
-from .robustness import evidence, robustness
+from .bounds import evidence, robustness
 from .rules import Rule, names, rule, rules
 from .stored import StoredUpdate
 from .subsets import caf, mda, monna, smea

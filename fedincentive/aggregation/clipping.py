@@ -99,7 +99,7 @@ def norms(batch: Batch | StoredBatch, limit: float, threads: int | None) -> np.n
 
 
 def precise(limit: float, clients: int, squares: Callable[..., np.ndarray]) -> np.ndarray:
-    """Roots of squared distances from a center; where a tiny limit asks for it, also of those that float64 rounds to 0."""
+    """Roots of squared distances; where a tiny limit asks for it, also of those that float64 rounds to 0."""
     found = np.sqrt(squares())
     if limit > 1e-130 or (found > 1e-140).all():
         return found

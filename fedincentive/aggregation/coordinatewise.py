@@ -78,7 +78,7 @@ def trimmed_mean(
     """
     if [trim, alpha, share].count(None) != 2:
         raise AggregationError(
-            "Give either trim (a count per side), alpha (a fraction of the clients) or share (a fraction of the weight); "
+            "Give either trim (a count per side), alpha (a part of the clients) or share (a part of the weight); "
             f"got {trim=}, {alpha=} and {share=}."
         )
     if share is not None:
@@ -189,8 +189,7 @@ def settle(
         if count > 0 and kept is not None and kept[0] > 0 and (kept == kept[0]).all():
             kept = None  # no need to find the client of each value
         if share is not None:
-            names = [batch.whose(i) for i in present]
-            kept = shares_of(np.ones(n) if kept is None else kept, cap, lambda i, names=names: names[i])
+            kept = shares_of(np.ones(n) if kept is None else kept, cap, [batch.whose(i) for i in present])
         divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
         early = nan_policy == "raise" or (nan_policy == "drop" and count == 0 and n == batch.clients)
         results, found = chosen.reduce(
@@ -215,7 +214,8 @@ def settle(
 
 def not_finite_message(coordinates: int, clients: list[str], where: str, stopped: bool) -> str:
     return (
-        f"{'At least ' if stopped else ''}{coordinates} coordinates keep a NaN or infinity {where}; it comes from clients {shorten(clients)}. "
+        f"{'At least ' if stopped else ''}{coordinates} coordinates keep a NaN or infinity {where}; it comes from "
+        f"clients {shorten(clients)}. "
         'Leave these clients out, trim more, or have them dropped (nan_policy "drop").'
     )
 
@@ -247,7 +247,7 @@ def check_weights(weights: Sequence[float], clients: int) -> np.ndarray:
     """Weights as float64, scaled by a power of two (which changes no result) so that sums cannot overflow."""
     if isinstance(weights, (Mapping, Set, str, bytes)) or not isinstance(weights, Iterable):
         raise AggregationError(
-            f"weights is a {type(weights).__name__}: give a list with one number per client, in the order of the updates."
+            f"weights is a {type(weights).__name__}: give a list with a number for each client, in the updates' order."
         )
     given, values = list(weights), []
     if len(given) != clients:

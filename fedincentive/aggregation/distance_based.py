@@ -12,7 +12,6 @@ from .coordinatewise import check_choice, shorten
 from .tiles import StoredBatch, gather
 from .updates import Batch, read
 
-
 Convention = Literal["paper", "byzfl"]
 FEWER = {"paper": 2, "byzfl": 1}  # neighbours than n - f
 
@@ -92,10 +91,8 @@ def krum_scores(distances: np.ndarray, neighbours: int) -> np.ndarray:
     return nearest.sum(axis=1)
 
 
-def finite_clients(
-    batch: Batch | StoredBatch, nan_policy: str, threads: int | None, center: bool = False
-) -> list[int]:
-    """The clients with finite squared norms; the others are an error or left out. A center, the last, must be finite."""
+def finite_clients(batch: Batch | StoredBatch, nan_policy: str, threads: int | None, center: bool = False) -> list[int]:
+    """The clients with finite squared norms; others are an error or left out. A center, the last, must be finite."""
     norms = batch.squared_norms(threads=threads)
     if center and not np.isfinite(norms[-1]):
         raise AggregationError("The center has NaN, infinities or values too large to square.")

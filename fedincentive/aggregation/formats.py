@@ -103,7 +103,7 @@ def found(path: Path) -> Path:
 
 
 def expanded(paths: Iterable[Path]) -> list[Path]:
-    """Every client's file: a folder that is not a model's stands for all update files in it, in the order of their names."""
+    """Every client's file: a folder that is not a model's stands for the update files in it, in order of their names."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir() or any(path.glob(f"*{INDEX}")) or any((path / name).is_file() for name in MODELS):
@@ -144,7 +144,7 @@ def from_torch(path: Path, who: str | None) -> Mapping[str, Any]:
     if not isinstance(loaded, Mapping) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
         kinds = sorted({type(value).__name__ for value in loaded.values()}) if isinstance(loaded, Mapping) else []
         raise AggregationError(
-            f"{called(path, who)} is not a state_dict: it holds {type(loaded).__name__} of {', '.join(kinds) or 'other'}."
+            f"{called(path, who)} is not a state_dict but a {type(loaded).__name__} of {', '.join(kinds) or 'others'}."
         )
     return loaded
 

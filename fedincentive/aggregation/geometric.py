@@ -97,7 +97,7 @@ class Cloud:
         return np.outer(unit, unit) * self.products - cross - cross.T + own * np.outer(inverse, inverse)
 
     def cost(self, e: np.ndarray) -> float:
-        """sum_i w_i (||x_i - z|| - ||x_i - p||): without what is the same for all z, and drowns the rest for far clients."""
+        """sum_i w_i (||x_i - z|| - ||x_i - p||): what is the same for all z would drown the rest, of far clients."""
         along, own = self.products @ e, float(e @ self.products @ e)
         return float(self.weights @ self._differences(own - 2 * along / self.shrinks, self.away(e)))
 

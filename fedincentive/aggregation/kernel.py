@@ -40,8 +40,8 @@ def reduce(
     """sum of w_i x_i over the kept clients / divisor, per coordinate and entry (divisor 0: the kept weight).
 
     `wide` gives float64 NumPy arrays instead of the clients' kind and dtype. CUDA tensors are reduced where they are.
-    `share` trims that much of the weight per side, weights adding up to 1. `early` leaves the rest undone once something
-    unusual was found.
+    `share` trims that much of the weight per side, weights adding up to 1. `early` leaves the rest undone once
+    something unusual was found.
     """
     entries = batch.floating()
     results: list[Any] = [None] * len(entries)

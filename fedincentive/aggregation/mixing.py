@@ -33,7 +33,7 @@ def nnm(updates: Iterable[Any], f: int, *, threads: int | None = None) -> list[A
     return [mean_of(batch, chosen, threads) for chosen in nearest]
 
 
-def bucketing(updates: Iterable[Any], bucket: int, *, seed: int = 0, threads: int | None = None) -> list[Any]:
+def bucketing(updates: Iterable[Any], bucket: int = 2, *, seed: int = 0, threads: int | None = None) -> list[Any]:
     """The means of buckets of clients, drawn at random (Karimireddy et al., 2022); the last may be smaller.
 
     >>> bucketing([np.float64([v]) for v in (1.0, 1.0, 1.0)], bucket=2)

@@ -40,7 +40,7 @@ def bulyan(updates: Iterable[Any], f: int, *, threads: int | None = None) -> Any
     n = batch.clients
     check_f("Bulyan", f, n, "4f + 3")
     squared = infinite_for_nan(batch.squared_distances(threads=threads))
-    left, chosen = list(range(n)), []
+    left, chosen = list(range(n)), list[int]()
     while len(chosen) < n - 2 * f:
         scores = krum_scores(squared[np.ix_(left, left)], max(1, len(left) - f - 2))
         best = int(np.argmin(scores))

@@ -30,8 +30,8 @@ from .subsets import caf, mda, monna, smea
 from .tiles import StoredUpdates
 
 # Exactly one of each row must be given where a rule takes any of it: how many clients to withstand (per side, in all,
-# as a part of them or of the weight), the longest update, the point to clip around, how many clients make a bucket.
-NEEDED = (("trim", "f", "alpha", "share"), ("clip",), ("center",), ("bucket",))
+# as a part of them or of the weight), the longest update, the point to clip around.
+NEEDED = (("trim", "f", "alpha", "share"), ("clip",), ("center",))
 
 
 def named(*same: str, **other: str) -> dict[str, str]:
@@ -45,8 +45,8 @@ class Rule:
 
     `options` says which common options the function takes, and what it calls them: weights (one per client), trim (a
     count per side), alpha (a part of the clients), share (a part of the weight), cap (the most one may hold of it), f
-    (how many may lie), m (how many to average), normalize, clip (the longest update), center (the last aggregate, or the
-    model a round started from), trusted (a client's number), bucket (clients in one), seed, convention, nan_policy,
+    (how many may lie), m (how many to average), normalize, clip (the longest update), center (the last aggregate, or
+    the model a round started from), trusted (a client's number), bucket (clients in one), seed, convention, nan_policy,
     threads. A rule that takes f is given trim_count(alpha, n) where only alpha is known; share goes before alpha.
 
     >>> import numpy as np
@@ -66,7 +66,7 @@ class Rule:
     robust: bool = True  # then FedML and Flower do not weigh by the example counts that clients say themselves
     on_models: bool = True  # else only for changes of a model, and not for hosts whose clients send whole ones
     selects: Callable[..., list[int]] | None = None  # the clients it averages, for hosts that average in their own way
-    kappa: Callable[[int, int], float] | None = None  # with n clients of which f < n/2 lie: see robustness.py
+    kappa: Callable[[int, int], float] | None = None  # with n clients of which f < n/2 lie: see bounds.py
     defense: str = ""  # FedML's defense_type, where it is not the name with underscores
     conventions: str = ""  # a sentence or two
 
@@ -153,8 +153,8 @@ OURS = (
         kappa=lambda n, f: 6 * f / (n - 2 * f) * (1 + f / (n - 2 * f)),
         defense="coordinate_trimmed_mean",
         conventions="Per coordinate without the k smallest and k largest values, k the smallest with k/n >= alpha; "
-        "2k < n. The trim is by count, also with weights; with a share instead, that much of the weight is cut off each "
-        "end, after weights were cut off at the cap, and nobody may hold more than half.",
+        "2k < n. The trim is by count, also with weights; with a share instead, that much of the weight is cut off "
+        "each end, after weights were cut off at the cap, and nobody may hold more than half.",
     ),
     Rule(
         "median",
@@ -173,8 +173,8 @@ OURS = (
         works_on_files=True,
         selects=partial(krum_selection, m=1),
         defense="robust_krum",  # FedML has a krum
-        conventions="The update with the smallest sum of squared distances to its n - f - 2 nearest others, n >= 2f + 3; "
-        "by convention byzfl to n - f - 1, n >= 2f + 1.",
+        conventions="The update with the smallest sum of squared distances to its n - f - 2 nearest others, "
+        "n >= 2f + 3; by convention byzfl to n - f - 1, n >= 2f + 1.",
     ),
     Rule(
         "multi-krum",
@@ -219,8 +219,9 @@ OURS = (
         bulyan,
         named("f", "threads"),
         least=lambda n, f: 4 * f + 3,
-        conventions="n - 2f updates chosen by Krum one after the other, then per coordinate the mean of the n - 4f of their "
-        "values nearest to their median; n >= 4f + 3.",
+        defense="robust_bulyan",  # FedML has a bulyan
+        conventions="n - 2f updates chosen by Krum one after the other, then per coordinate the mean of the n - 4f of "
+        "their values nearest to their median; n >= 4f + 3.",
     ),
     Rule(
         "mda",
@@ -244,7 +245,7 @@ OURS = (
         named("f", "threads"),
         least=lambda n, f: 2 * f + 1,
         works_on_files=True,
-        conventions="The mean of the n - f updates whose covariance has the smallest largest eigenvalue; few subsets only.",
+        conventions="The mean of the n - f updates whose covariance has the smallest largest eigenvalue; f is small.",
     ),
     Rule(
         "caf",

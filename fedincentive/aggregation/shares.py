@@ -1,4 +1,4 @@
-"""Weights as shares of the whole: capped, so that a liar cannot buy mass, and checked before anything is trimmed by them.
+"""Weights as shares of the whole: capped, so that a liar cannot buy mass, and checked before they are trimmed by.
 
 Whoever trims the share a of the weight from both ends of every coordinate cannot be moved outside the range of the
 honest values by clients that hold at most a together. That is as far as any rule goes: a client with more than half of
@@ -7,25 +7,25 @@ the weight decides alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..errors import AggregationError
 
 
-def shares_of(weights: np.ndarray, cap: float | None, whose: Callable[[int], str]) -> np.ndarray:
+def shares_of(weights: np.ndarray, cap: float | None, names: Sequence[str]) -> np.ndarray:
     """Each client's part of all weight, none above the cap; one above 1/2 is refused by name.
 
-    >>> shares_of(np.array([6.0, 2.0, 2.0]), 0.5, str)
+    >>> shares_of(np.array([6.0, 2.0, 2.0]), 0.5, "abc")
     array([0.5 , 0.25, 0.25])
     """
     shares = weights / weights.sum() if cap is None else capped(weights, cap)
     largest = int(np.argmax(shares))
     if shares[largest] > 0.5 + 1e-12 and len(shares) > 1:
         raise AggregationError(
-            f"Client {whose(largest)} holds {100 * shares[largest]:.4g} % of the weight: above 1/2 it decides alone, and "
-            "nothing protects the others from it. Give a cap of 0.5 or less."
+            f"Client {names[largest]} holds {100 * shares[largest]:.4g} % of the weight: above 1/2 it decides alone, "
+            "and nothing protects the others from it. Give a cap of 0.5 or less."
         )
     return shares
 

@@ -208,8 +208,8 @@ class StoredUpdate(Mapping[str, Any]):
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
         if not 2 <= length <= min(MOST_HEADER, total - 8):
             raise AggregationError(
-                f"{self} is not a safetensors file: its first 8 bytes are not a header's length. Files of torch.save are "
-                "known by .pt, .pth or .bin, NumPy's by .npz or .npy."
+                f"{self} is not a safetensors file: its first 8 bytes are not a header's length. Files of torch.save "
+                "are known by .pt, .pth or .bin, NumPy's by .npz or .npy."
             )
         try:
             header = json.loads(os.pread(self._file, length, 8))

@@ -1,4 +1,4 @@
-"""Rules that average the clients that agree best: MDA, MoNNA, SMEA and CAF. All work on the distances between clients."""
+"""Rules that average the clients that agree best, by the distances between them: MDA, MoNNA, SMEA and CAF."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def smea(updates: Iterable[Any], f: int, *, threads: int | None = None) -> Any:
         squared = finite_distances("SMEA", batch, f, threads) ** 2
         if math.comb(n, f) > MOST_SUBSETS:
             raise AggregationError(
-                f"SMEA looks at every subset: {math.comb(n, f)} with f={f}, n={n}, and at most {MOST_SUBSETS} are tried. "
-                "Lower f, or choose another rule (MDA and CAF need no such search)."
+                f"SMEA looks at every subset: {math.comb(n, f)} with f={f}, n={n}, and at most {MOST_SUBSETS} are "
+                "tried. Lower f, or choose another rule (MDA and CAF need no such search)."
             )
         spread = [largest_eigenvalue(squared, list(kept)) for kept in itertools.combinations(range(n), n - f)]
         best = next(itertools.islice(itertools.combinations(range(n), n - f), int(np.argmin(spread)), None))
@@ -69,10 +69,10 @@ def smea(updates: Iterable[Any], f: int, *, threads: int | None = None) -> Any:
 
 
 def caf(updates: Iterable[Any], f: int, *, threads: int | None = None) -> Any:
-    """The weighted mean with the smallest covariance of a filter's (Allouah et al., 2025): again and again, clients lose
-    weight by how far they lie from the mean along the direction of the largest variance, until n - 2f of it are left.
+    """The weighted mean with the smallest covariance of a filter's (Allouah et al., 2025): again and again, clients
+    lose weight by how far they lie from the mean along the direction of the largest variance, until n - 2f is left.
 
-    Clients with NaN or infinities have no weight from the start. Directions are exact, where ByzFL takes one random step.
+    Clients with NaN or infinities have no weight from the start. Directions are exact, where ByzFL takes a random step.
 
     >>> caf([np.float64([v]) for v in (1.0, 50.0, 2.0, 3.0)], f=1).round(1)
     array([2.])
@@ -129,8 +129,8 @@ def agreeing(squared: np.ndarray) -> list[int]:
 def refuse_far(name: str, batch: Batch | StoredBatch, bad: list[int], wanted: int) -> None:
     if bad:
         raise AggregationError(
-            f"{name} averages {wanted} clients, but clients {shorten([batch.whose(i) for i in bad])} sent NaN, infinities "
-            "or values too large to square. Leave them out, or raise f."
+            f"{name} averages {wanted} clients, but clients {shorten([batch.whose(i) for i in bad])} sent NaN, "
+            "infinities or values too large to square. Leave them out, or raise f."
         )
 
 
@@ -165,7 +165,8 @@ def smallest_diameter(distances: np.ndarray, size: int) -> list[int]:
         else:
             low = middle + 1
     graph = conflicts(distances, heights[low] if len(heights) else 0.0)
-    left, chosen, spare = (1 << n) - 1, [], n - size
+    left, spare = (1 << n) - 1, n - size
+    chosen: list[int] = []
     for client in range(n):
         if len(chosen) == size or not left >> client & 1:
             continue

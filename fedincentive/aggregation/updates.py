@@ -169,7 +169,9 @@ def read_lists(items: list[Any], who: Sequence[int]) -> Batch:
     kind = tuple if isinstance(items[0], tuple) else list
     for index, item in zip(who, items, strict=True):
         if not isinstance(item, (list, tuple)):
-            raise AggregationError(f"{whose(None, index)} is a {type(item).__name__} but client 0's is a list of arrays.")
+            raise AggregationError(
+                f"{whose(None, index)} is a {type(item).__name__} but client 0's is a list of arrays."
+            )
     batch = read_all([{str(number): array for number, array in enumerate(item)} for item in items], who)
     return Batch(batch.clients, batch.entries, lambda parts: kind(array for _, array in parts))
 

@@ -56,7 +56,7 @@ def described(rule: Rule, offered: Collection[str]) -> str:
 @click.option("--clip", type=float, help="The longest update, or difference from the center.")
 @click.option("--center", type=FILE, help="The file to clip around, such as the last result.")
 @click.option("--trusted", type=int, help="The number of the file that is trusted, from 0.")
-@click.option("--bucket", type=int, help="Files in a bucket.")
+@click.option("--bucket", type=int, help="Files in a bucket; 2 when not given.")
 @click.option("--seed", type=int, help="Of random buckets; 0 when not given.")
 @click.option("--convention", type=click.Choice(["paper", "byzfl"]), help="Krum's neighbours; paper when not given.")
 @click.option("--weights", help="One weight for each file, separated by commas.")
@@ -65,9 +65,7 @@ def described(rule: Rule, offered: Collection[str]) -> str:
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the kernel; all cores when not given.")
 @click.option("--evidence/--no-evidence", default=True, help="Read the files again to say which look adversarial.")
 @click.option("--out", required=True, type=FILE, help="The safetensors file to write.")
-def aggregate(
-    updates: tuple[Path, ...], name: str, memory: int, evidence: bool, out: Path, **common: Any
-) -> None:
+def aggregate(updates: tuple[Path, ...], name: str, memory: int, evidence: bool, out: Path, **common: Any) -> None:
     """Aggregate update files, one for each client, into one, by a robust rule.
 
     Files are safetensors, torch.save's (.pt, .pth, .bin; weights only, nothing in them is executed), .npz or .npy; a
@@ -90,7 +88,9 @@ def aggregate(
         given["weights"] = _numbers(given["weights"])
     if "center" in given:
         given["center"] = dict(open_update(given["center"], "the center"))
-    with tqdm(unit="B", unit_scale=True, desc=name, leave=False, disable=sys.stderr is None or not sys.stderr.isatty()) as bar:
+    with tqdm(
+        unit="B", unit_scale=True, desc=name, leave=False, disable=sys.stderr is None or not sys.stderr.isatty()
+    ) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from byzantine import byzfl
+from peers import byzfl
 
 from fedincentive import aggregation
 from fedincentive.adversary import attack, strongest

@@ -118,7 +118,9 @@ def test_lists_of_arrays_and_pairs_with_counts():
     expected = weighted_mean(X, counts)
     assert np.array_equal(weighted_mean(list(zip(counts, states, strict=True)))["w"], expected)  # FedML's
     assert np.array_equal(weighted_mean(list(zip(lists, counts, strict=True)))[0], expected)  # Flower's
-    assert np.array_equal(weighted_mean(list(zip(counts, states, strict=True)), [1] * 10)["w"], weighted_mean(X, [1] * 10))
+    assert np.array_equal(
+        weighted_mean(list(zip(counts, states, strict=True)), [1] * 10)["w"], weighted_mean(X, [1] * 10)
+    )
     assert np.array_equal(median(list(zip(counts, X, strict=True))), median(X))
     assert np.array_equal(krum(list(zip(counts, X, strict=True)), 2), krum(X, 2))
     with pytest.raises(AggregationError, match="Client 1's update is a ndarray but client 0's is a list"):

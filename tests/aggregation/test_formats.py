@@ -1,4 +1,4 @@
-"""Update files as people have them: torch's, NumPy's, Hugging Face's shards, folders; and nothing in them is executed."""
+"""Update files as people have them: torch's, NumPy's, Hugging Face's shards, folders; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def test_a_folder_stands_for_the_files_in_it(tmp_path):
     with StoredUpdate(tmp_path / "out") as written:
         assert np.array_equal(written["w"], EXPECTED["w"])
     (tmp_path / "empty").mkdir()
-    done = CliRunner().invoke(main, ["aggregate", "--trim", "0", "--out", str(tmp_path / "out"), str(tmp_path / "empty")])
+    done = CliRunner().invoke(
+        main, ["aggregate", "--trim", "0", "--out", str(tmp_path / "out"), str(tmp_path / "empty")]
+    )
     assert done.exit_code != 0 and "has no update files" in done.output
 
 
@@ -118,7 +120,11 @@ def test_nothing_in_a_file_is_executed(tmp_path, monkeypatch, name):
         ("a.pt", b"", "a.pt of client '0' cannot be loaded"),
         ("a.npz", b"PK", "a.npz of client '0' cannot be read"),
         ("a.index.json", b"[]", "is not an index of shards"),
-        ("a.index.json", b'{"weight_map": {"w": "gone.safetensors"}}', "gone.safetensors of client '0' cannot be opened"),
+        (
+            "a.index.json",
+            b'{"weight_map": {"w": "gone.safetensors"}}',
+            "gone.safetensors of client '0' cannot be opened",
+        ),
     ],
 )
 def test_damaged_files_are_named(tmp_path, name, content, message):
@@ -132,7 +138,12 @@ def test_distance_rules_read_files_larger_than_memory(tmp_path):
     """Pieces of 16 KB of each client: the same choice as in memory."""
     x = [{"w": row, "n": np.int64([i])} for i, row in enumerate(updates("normal", 9, 40000, np.float32))]
     paths = [store(tmp_path / f"{i}.safetensors", update) for i, update in enumerate(x)]
-    for name, options in (("krum", {"f": 2}), ("multi-krum", {"f": 2}), ("mda", {"f": 2}), ("norm-clipping", {"clip": 1.0})):
+    for name, options in (
+        ("krum", {"f": 2}),
+        ("multi-krum", {"f": 2}),
+        ("mda", {"f": 2}),
+        ("norm-clipping", {"clip": 1.0}),
+    ):
         found = rule(name).use(StoredUpdates(paths, memory=2**18), **options)
         expected = rule(name).use(x, **options)
         assert np.allclose(found["w"], expected["w"], rtol=1e-6, atol=1e-9) and found["n"] == expected["n"] == 8

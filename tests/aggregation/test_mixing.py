@@ -9,7 +9,20 @@ import pytest
 from libraries import library
 
 from fedincentive.aggregation import (
-    StoredUpdates, arc, bucketing, bulyan, caf, clip_updates, mda, meamed, monna, nnm, reference, rule, smea, store,
+    StoredUpdates,
+    arc,
+    bucketing,
+    bulyan,
+    caf,
+    clip_updates,
+    mda,
+    meamed,
+    monna,
+    nnm,
+    reference,
+    rule,
+    smea,
+    store,
 )  # fmt: skip
 from fedincentive.aggregation.testing import updates
 from fedincentive.errors import AggregationError, SettingError

@@ -19,7 +19,7 @@ from fedincentive.errors import NativeUnavailable
 x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="about x86 instruction sets")
 MODULES = [
     *("clipping", "coordinatewise", "distance_based", "geometric", "mixing", "native", "near_median", "reference"),
-    *("robustness", "rules", "shares", "subsets", "testing"),
+    *("bounds", "rules", "shares", "subsets", "testing"),
 ]
 
 

@@ -77,7 +77,7 @@ def test_a_fork_while_another_thread_plans():
 
 def test_subinterpreters_are_refused_in_words(tmp_path):
     inside = (
-        "import sys; sys.path[:0] = {path!r}\n"
+        "import sys, warnings; sys.path[:0] = {path!r}; warnings.simplefilter('ignore')\n"
         "from fedincentive.aggregation import native\n"
         "try: native.load()\n"
         "except Exception as error: print(type(error).__name__, error)\n"
@@ -89,7 +89,10 @@ def test_subinterpreters_are_refused_in_words(tmp_path):
         "except ImportError: import _xxsubinterpreters as sub\n"
         f"code = {inside!r}.format(path=sys.path)\n"
         "one = sub.create()\n"
-        "(getattr(sub, 'run_string', None) or sub.exec)(one, 'import warnings; warnings.simplefilter(\"ignore\")\\n' + code)\n"
+        "(getattr(sub, 'run_string', None) or sub.exec)(one, code)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert "cannot be used in a subinterpreter" in done.stdout or "ImportError" in done.stderr, (done.stdout, done.stderr)
+    assert "cannot be used in a subinterpreter" in done.stdout or "ImportError" in done.stderr, (
+        done.stdout,
+        done.stderr,
+    )

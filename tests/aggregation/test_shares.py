@@ -1,4 +1,4 @@
-"""Trimming by data share: against the definition, what an attacker can reach, and a consortium of very unequal sites."""
+"""Trimming by data share: against the definition, what an attacker can reach, and a consortium of unequal sites."""
 
 from __future__ import annotations
 

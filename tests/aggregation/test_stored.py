@@ -213,7 +213,10 @@ def test_a_bad_file_is_named_with_its_client(five, tmp_path: Path, change: str, 
 def test_a_pipe_or_a_directory_is_no_update(five, tmp_path: Path) -> None:
     _, paths = five
     os.mkfifo(tmp_path / "pipe")
-    for bad, message in (("pipe", "pipe of client '5' is not a file"), ("", "The folder .* is not one client's update")):
+    for bad, message in (
+        ("pipe", "pipe of client '5' is not a file"),
+        ("", "The folder .* is not one client's update"),
+    ):
         with pytest.raises(AggregationError, match=message):
             median([*paths, tmp_path / bad])
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ..settings import Settings
 from . import kernel
+from .coordinatewise import trim_count
 from .rules import Rule, rule
 from .tiles import StoredUpdates
 
@@ -58,6 +60,18 @@ def robustness(name: str, n: int, f: int) -> Robustness:
     return Robustness(name, n, f, kappa(rule(name), n, f))
 
 
+def of_a_run(chosen: Rule, n: int, settings: Settings) -> str:
+    """What a run with n agents that answer certifies by its rule; nothing where the rule withstands nobody."""
+    if not chosen.robust:
+        return ""
+    if settings.share is not None and "share" in chosen.options:
+        return (
+            f"{chosen.name} by share: agents with at most {100 * settings.share:.4g} % of the weight together cannot move "
+            "the model outside the range of the others."
+        )
+    return str(robustness(chosen.name, n, trim_count(settings.alpha, n)))
+
+
 def kappa(chosen: Rule, n: int, f: int) -> float:
     """Infinite for rules without a bound, and where f is half of the clients or more."""
     return math.inf if chosen.kappa is None or 2 * f >= n else chosen.kappa(n, f)
@@ -77,7 +91,10 @@ class Evidence:
         if not self.suspects:
             return "No update lies more than twice as far from the result as the middle one."
         middle = float(np.median([d for d in self.distances if math.isfinite(d)] or [math.nan]))
-        return f"{len(self.suspects)} updates look adversarial: more than twice as far from the result as the middle {middle:.4g}."
+        return (
+            f"{len(self.suspects)} updates look adversarial: more than twice as far from the result as the middle "
+            f"distance, {middle:.4g}."
+        )
 
 
 def evidence(updates: Sequence[Any], result: Any) -> Evidence:
