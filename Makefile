@@ -118,6 +118,7 @@ compiler:
 	@echo "Making the core environment (.venv/core) ..."
 	"$(PYTHON)" -m venv --clear .venv/core
 	.venv/core/bin/pip install -qq $(TORCH) "$$(ls $(WHEEL)/*.whl)[test]"
+	.venv/core/bin/pip install -qq --no-deps byzfl==0.0.11  # a peer; only its benchmarks need torchvision and seaborn
 	touch $@
 
 .venv/core/.installed: $(WHEEL)/.built .venv/core/.deps

@@ -11,6 +11,7 @@
 #include "core/crc32c.hpp"
 #include "core/files.hpp"
 #include "core/plan.hpp"
+#include "core/process.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
 #include "cpu/reduce.hpp"
@@ -20,6 +21,20 @@ namespace py = pybind11;
 using namespace fedincentive;
 
 namespace {
+
+// Without the interpreter's lock; Ctrl-C is still answered, by the exception that Python's handler raises.
+class Unlocked {
+ public:
+  Unlocked() : interruptible_(&check) {}
+
+ private:
+  static void check() {
+    const py::gil_scoped_acquire acquired;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+  py::gil_scoped_release release_;
+  Interruptible interruptible_;
+};
 
 // (segment, client, shape, strides in bytes) of an array whose values are not contiguous
 using Strided = std::tuple<int64_t, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
@@ -67,7 +82,10 @@ class Arrays {
   std::deque<Layout> layouts_;
 };
 
-Request checked_request(int dtype, int64_t clients, int64_t trim, std::vector<double> weights, double divisor) {
+Request checked_request(int dtype, int64_t clients, int64_t trim, std::vector<double> weights, double divisor,
+                        double share) {
+  if (share < 0 || share >= 0.5 || (share > 0 && (trim != 0 || weights.empty())))
+    throw std::invalid_argument("share is out of range");
   if (trim < 0 || 2 * trim >= clients) throw std::invalid_argument("trim is out of range");
   if (!weights.empty() && static_cast<int64_t>(weights.size()) != clients)
     throw std::invalid_argument("one weight per client is needed");
@@ -78,35 +96,41 @@ Request checked_request(int dtype, int64_t clients, int64_t trim, std::vector<do
   request.trim = trim;
   request.weights = std::move(weights);
   request.divisor = divisor;
+  request.share = share;
   return request;
 }
 
 py::tuple reduce_arrays(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs,
                         int64_t clients, const std::vector<Strided>& strided, int dtype, bool wide_output, int64_t trim,
-                        std::vector<double> weights, double divisor, int64_t threads, const std::string& isa) {
+                        std::vector<double> weights, double divisor, double share, int64_t threads,
+                        const std::string& isa, bool stop_early) {
   const Arrays arrays(addresses, sizes, clients, strided);
   const py::buffer_info output_info = outputs.request();
   if (output_info.size != arrays.segments()) throw std::invalid_argument("one output per segment is needed");
-  Request request = checked_request(dtype, clients, trim, std::move(weights), divisor);
+  Request request = checked_request(dtype, clients, trim, std::move(weights), divisor, share);
   request.wide_output = wide_output;
   request.threads = threads;
+  request.stop_early = stop_early;
   for (int64_t s = 0; s < arrays.segments(); ++s)
     request.segments.push_back(
         {arrays.pointers(s), arrays.layouts(s), arrays.size(s), reinterpret_cast<void*>(integers(output_info)[s])});
   const Kernels& kernels = kernels_of(isa);
   Findings findings;
   {
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     findings = reduce(request, kernels);
   }
-  return py::make_tuple(findings.not_finite, findings.weightless, findings.clients);
+  return py::make_tuple(findings.not_finite, findings.weightless, findings.clients, findings.stopped);
 }
 
 // dtypes[participant]: the last one may differ (a center held in float64)
 std::vector<double> distances(const py::buffer& addresses, const py::buffer& sizes, int64_t participants,
                               const std::vector<Strided>& strided, const std::vector<int>& dtypes, bool to_last,
-                              int64_t threads, const std::string& isa) {
+                              int64_t around, const std::vector<double>& scales, int64_t threads,
+                              const std::string& isa) {
   const Arrays arrays(addresses, sizes, participants, strided);
+  if (!scales.empty() && (static_cast<int64_t>(scales.size()) != participants || around < 0 || around >= participants))
+    throw std::invalid_argument("one scale per participant is needed");
   if (static_cast<int64_t>(dtypes.size()) != participants * arrays.segments())
     throw std::invalid_argument("one dtype per segment and participant is needed");
   std::vector<Cloud> clouds;
@@ -118,13 +142,13 @@ std::vector<double> distances(const py::buffer& addresses, const py::buffer& siz
     clouds.push_back(std::move(cloud));
   }
   const Kernels& kernels = kernels_of(isa);
-  const py::gil_scoped_release release;
-  return squared_distances(clouds, to_last, threads, kernels);
+  const Unlocked unlocked;
+  return squared_distances(clouds, to_last, around, scales, threads, kernels);
 }
 
 bool all_finite(int64_t address, int64_t count, int dtype, int64_t threads, const std::string& isa) {
   const Kernels& kernels = kernels_of(isa);
-  const py::gil_scoped_release release;
+  const Unlocked unlocked;
   const int64_t length = int64_t{1} << 18;
   const auto kind = static_cast<Dtype>(dtype);
   const auto* from = reinterpret_cast<const char*>(address);
@@ -156,7 +180,7 @@ py::dict plan(int64_t n, int64_t k) {
 
 uint32_t checksum(const py::buffer& data) {
   const py::buffer_info info = data.request();
-  const py::gil_scoped_release release;
+  const Unlocked unlocked;
   return crc32c(info.ptr, static_cast<size_t>(info.size * info.itemsize));
 }
 
@@ -170,7 +194,7 @@ std::vector<uint32_t> checksum_every_way(const py::buffer& data) {
 
 std::vector<uint32_t> checksums(const py::buffer& data, int64_t chunk) {
   const py::buffer_info info = data.request();
-  const py::gil_scoped_release release;
+  const Unlocked unlocked;
   const int64_t size = info.size * info.itemsize;
   std::vector<uint32_t> found(static_cast<size_t>((size + chunk - 1) / chunk));
   crc32c_chunks(info.ptr, static_cast<size_t>(size), static_cast<size_t>(chunk), found.data());
@@ -180,7 +204,7 @@ std::vector<uint32_t> checksums(const py::buffer& data, int64_t chunk) {
 // (bytes read, errno, checksums)
 std::tuple<int64_t, int, std::vector<uint32_t>> read_file(int file, int64_t offset, int64_t address, int64_t size,
                                                           int64_t chunk) {
-  const py::gil_scoped_release release;
+  const Unlocked unlocked;
   Received received = read_checked({file, -1, offset, reinterpret_cast<unsigned char*>(address), size}, chunk);
   return {received.size, received.error, std::move(received.checksums)};
 }
@@ -189,7 +213,7 @@ std::tuple<int64_t, int, std::vector<uint32_t>> read_file(int file, int64_t offs
 using Sources = std::vector<std::tuple<int64_t, int, int, bool, int64_t, int64_t>>;
 py::tuple reduce_files(const Sources& sources, std::tuple<int64_t, int64_t> range, int64_t chunk, int64_t piece,
                        std::tuple<int64_t, int, int64_t> out, int dtype, int64_t trim, std::vector<double> weights,
-                       double divisor, int64_t threads, const std::string& isa) {
+                       double divisor, double share, int64_t threads, const std::string& isa, bool stop_early) {
   StoredRequest stored{};
   for (const auto& [address, file, direct, mapped, offset, checksums] : sources)
     stored.sources.push_back({reinterpret_cast<const unsigned char*>(address), file, direct, mapped, offset,
@@ -200,16 +224,18 @@ py::tuple reduce_files(const Sources& sources, std::tuple<int64_t, int64_t> rang
   stored.out = reinterpret_cast<unsigned char*>(std::get<0>(out));
   stored.out_file = std::get<1>(out);
   stored.out_offset = std::get<2>(out);
-  stored.request = checked_request(dtype, static_cast<int64_t>(sources.size()), trim, std::move(weights), divisor);
+  stored.request =
+      checked_request(dtype, static_cast<int64_t>(sources.size()), trim, std::move(weights), divisor, share);
   stored.request.threads = threads;
+  stored.request.stop_early = stop_early;
   const Kernels& kernels = kernels_of(isa);
   StoredFindings answer;
   {
-    const py::gil_scoped_release release;
+    const Unlocked unlocked;
     answer = reduce_stored(stored, kernels);
   }
   const Findings& found = answer.findings;
-  return py::make_tuple(py::make_tuple(found.not_finite, found.weightless, found.clients),
+  return py::make_tuple(py::make_tuple(found.not_finite, found.weightless, found.clients, found.stopped),
                         static_cast<int>(answer.trouble), answer.client, answer.detail);
 }
 

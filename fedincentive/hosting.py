@@ -17,6 +17,7 @@ from . import checks, mechanisms
 from . import ledger as books
 from .agent import Notary, Site
 from .agent.notary import LOGS
+from .aggregation.bounds import of_a_run
 from .audit import Auditor
 from .center import Center, Outcome, audits, state
 from .center.enrolment import wrong_with
@@ -251,6 +252,9 @@ class Session:
             buffers=buffers,
             oracles=self.oracles,
         )
+        asked = min(self.settings.sampled or len(enrolled), len(enrolled))
+        if certified := of_a_run(self.mechanism.aggregator, asked, self.settings):
+            self.log.info("Certified: %s", certified)
         return self._center
 
     def saved(self, buffers: Sequence[str] | frozenset[str] = ()) -> Center | None:

@@ -222,6 +222,16 @@ class Settings:
         0.1,
         help="Fraction trimmed on each side, or of agents a robust rule should withstand.",
     )
+    share: float | None = setting(
+        checks.optional(checks.real(0.0, 0.499999)),
+        None,
+        help="Trimmed mean by data: this part of the weight is trimmed on each side, instead of alpha of the agents.",
+    )
+    cap: float | None = setting(
+        checks.optional(checks.real(0.0, 1.0)),
+        None,
+        help="With `share`: the largest part of the weight that one agent may have; more is cut off.",
+    )
     normalize: str = setting(
         checks.one_of("kept", "paper"),
         "kept",

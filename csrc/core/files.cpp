@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "crc32c.hpp"
+#include "process.hpp"
 
 namespace fedincentive {
 namespace {
@@ -82,6 +83,7 @@ Received read_checked(const Read& read, int64_t chunk) {
   if (chunk > 0) received.checksums.resize(static_cast<size_t>((read.size + chunk - 1) / chunk));
   const int64_t piece = chunk > 0 ? std::max(chunk, kPiece / chunk * chunk) : kPiece;
   for (int64_t begin = 0; begin < read.size; begin += piece) {
+    poll();
     const int64_t size = std::min(piece, read.size - begin), count = read_piece(read, begin, size);
     if (count < 0) received.error = errno;
     received.size += std::max<int64_t>(count, 0);

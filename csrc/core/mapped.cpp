@@ -8,6 +8,8 @@
 #include <csignal>
 #include <mutex>
 
+#include "process.hpp"
+
 namespace fedincentive {
 namespace {
 
@@ -27,7 +29,6 @@ bool same(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec &&
 __attribute__((tls_model("initial-exec"))) thread_local MappedFiles* watched = nullptr;
 
 // The handler of SIGBUS is ours as long as files are mapped, and hands on what is not about them.
-std::mutex mutex;
 int users = 0;
 struct sigaction before;
 
@@ -48,7 +49,7 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
 }
 
 void begin_use() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(process_mutex());
   if (users++ > 0) return;
   struct sigaction action = {}, found;
   action.sa_sigaction = on_bus_error;
@@ -59,7 +60,7 @@ void begin_use() {
 }
 
 void end_use() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(process_mutex());
   if (--users > 0) return;
   struct sigaction now;
   if (sigaction(SIGBUS, nullptr, &now) == 0 && now.sa_sigaction == on_bus_error) sigaction(SIGBUS, &before, nullptr);

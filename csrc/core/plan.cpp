@@ -4,6 +4,7 @@
 #include <list>
 #include <mutex>
 
+#include "process.hpp"
 #include "sorting.hpp"
 
 namespace fedincentive {
@@ -228,6 +229,7 @@ Plan best_plan(int64_t n, int64_t k) {
   std::unique_ptr<Builder> best;
   for (int64_t leaves : candidates) {
     if (leaves < 1 || leaves > std::max<int64_t>(most, 1)) continue;
+    poll();
     auto builder = std::make_unique<Builder>(n, k, leaves);
     builder->build();
     if (!best || builder->cost() < best->cost()) best = std::move(builder);
@@ -243,18 +245,40 @@ PlanView Plan::view() const {
 
 std::shared_ptr<const Plan> plan_for(int64_t n, int64_t k) {
   constexpr size_t kCached = 8;
-  static std::mutex mutex;
   static std::list<std::shared_ptr<const Plan>> cache;
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (auto it = cache.begin(); it != cache.end(); ++it) {
-    if ((*it)->n == n && (*it)->k == k) {
-      cache.splice(cache.begin(), cache, it);
-      return cache.front();
+  {
+    const std::lock_guard<std::mutex> lock(process_mutex());
+    for (auto it = cache.begin(); it != cache.end(); ++it) {
+      if ((*it)->n == n && (*it)->k == k) {
+        cache.splice(cache.begin(), cache, it);
+        return cache.front();
+      }
     }
   }
-  cache.push_front(std::make_shared<const Plan>(best_plan(n, k)));
-  if (cache.size() > kCached) cache.pop_back();
-  return cache.front();
+  std::list<std::shared_ptr<const Plan>> made{std::make_shared<const Plan>(best_plan(n, k))}, old;
+  const std::shared_ptr<const Plan> plan = made.front();
+  const std::lock_guard<std::mutex> lock(process_mutex());  // nothing is allocated or built under it
+  cache.splice(cache.begin(), made);
+  if (cache.size() > kCached) old.splice(old.begin(), cache, std::prev(cache.end()));
+  return plan;
+}
+
+std::shared_ptr<const Plan> sorting_plan(int64_t n) {
+  auto plan = std::make_shared<Plan>();
+  plan->n = n;
+  plan->wires = 2 * n;
+  int64_t half = 1;
+  while (2 * half < n) half *= 2;
+  for (int64_t p = half; p > 0; p /= 2) {  // Knuth, TAOCP 3, algorithm 5.2.2 M
+    for (int64_t q = half, r = 0, d = p;; d = q - p, q /= 2, r = p) {
+      for (int64_t i = 0; i + d < n; ++i)
+        if ((i & p) == r) plan->pairs.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(i + d)});
+      if (q == p) break;
+    }
+  }
+  plan->comparators = static_cast<int64_t>(plan->pairs.size());
+  plan->steps.push_back({StepKind::compare, 0, static_cast<uint32_t>(plan->pairs.size()), 0});
+  return plan;
 }
 
 }  // namespace fedincentive

@@ -54,7 +54,14 @@ struct PlanView {
   int64_t wires;  // how many there are
 };
 
-// Everything a tile kernel needs. `examine` gives the result of a coordinate for which the kernel's is not finite.
+// What was unusual: coordinates that keep a non-finite value, those whose kept clients have no weight, and whose the
+// values were (guilty[client] is 1).
+struct Unusual {
+  int64_t not_finite, weightless;
+  unsigned char* guilty;
+};
+
+// Everything a tile kernel needs.
 struct TileJob {
   Dtype dtype;
   Segment segment;
@@ -63,10 +70,11 @@ struct TileJob {
   int64_t trim;            // values trimmed on each side
   const double* weights;   // null: all 1
   double divisor;          // 0: the total weight of the kept clients
+  double share;            // of the weight, trimmed on each side; then weights add up to 1
+  double shrink;           // weights times this, where sums would overflow
   bool wide_output;        // write float64 whatever the inputs are
   unsigned char* scratch;  // scratch_bytes(plan.wires) bytes, aligned to 64
-  double (*examine)(void* context, const TileJob& job, int64_t coordinate);
-  void* context;
+  Unusual* unusual;
 };
 
 // How much is read at a time.

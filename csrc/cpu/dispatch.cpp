@@ -7,6 +7,8 @@
 #include <system_error>
 #include <thread>
 
+#include "../core/process.hpp"
+
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -71,7 +73,10 @@ void run_parallel(int64_t items, int64_t threads, const std::function<void(int64
   const auto work = [&](int64_t worker) {
     const ExactSubnormals exact;
     try {
-      for (int64_t item; (item = next.fetch_add(1)) < items;) task(worker, item);
+      for (int64_t item; (item = next.fetch_add(1)) < items;) {
+        poll();
+        task(worker, item);
+      }
     } catch (...) {
       const std::lock_guard<std::mutex> lock(mutex);
       failure = std::current_exception();

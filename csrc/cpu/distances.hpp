@@ -21,7 +21,8 @@ struct Cloud {
 };
 
 // out[i * n + j] for all i, j; or, with `to_last`, out[i] = the distance of i to the last participant.
-std::vector<double> squared_distances(const std::vector<Cloud>& clouds, bool to_last, int64_t threads,
-                                      const Kernels& kernels);
+// With scales, of (x_i - x_around) * scales[i] instead of x_i.
+std::vector<double> squared_distances(const std::vector<Cloud>& clouds, bool to_last, int64_t around,
+                                      const std::vector<double>& scales, int64_t threads, const Kernels& kernels);
 
 }  // namespace fedincentive

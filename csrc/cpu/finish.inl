@@ -45,8 +45,16 @@ void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t c
   float* out = static_cast<float*>(job.segment.out) + begin;
   if (singles && job.divisor != 0 && write_means(out, sums, job.divisor, count)) return;
   divide_sums<E>(sums, scratch.weights, job.divisor, full);
-  for (int64_t t = 0; t < count; ++t)
-    if (!(sums[t] - sums[t] == 0)) sums[t] = job.examine(job.context, job, begin + t);
+  LongMask finite = ~LongMask{};
+  for (int64_t t = count; t < full; ++t) sums[t] = 0;
+  for (int64_t t = 0; t < full; t += kVector / 8) {
+    const Doubles value = load<Doubles>(sums + t);
+    finite &= (value - value) == Doubles{};
+  }
+  if (!all_true(finite)) {
+    const auto examine = job.share > 0 ? examine_shares<E> : job.trim == 0 ? examine_means<E> : examine_trimmed<E>;
+    examine(job, scratch, begin, count, sums);
+  }
   if (singles) {
     for (int64_t t = 0; t < count; ++t) out[t] = static_cast<float>(sums[t]);
   } else if (job.wide_output || job.dtype == Dtype::float64) {

@@ -76,6 +76,29 @@ struct AddKept {
   }
 };
 
+// The same one by one in float64, scaled: for sums that overflow.
+struct AddScaled {
+  double* sums;
+  double shrink;
+  template <class E, class V>
+  void take(int t, const V* values, int count) const {
+    for (int part = 0; part < E::parts; ++part) {
+      double* to = sums + t + part * (kVector / 8);
+      Doubles total = load<Doubles>(to);
+      for (int i = 0; i < count; ++i) total += widen_part(values[i], part) * shrink;
+      store(to, total);
+    }
+  }
+  template <class E>
+  void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
+    for (uint32_t w = 0; w < count; ++w)
+      for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+        const typename E::Vector value = load<typename E::Vector>(wires + kept[w] * kTile<E> + t);
+        take<E>(t, &value, 1);
+      }
+  }
+};
+
 template <class Lane>
 struct BoundKept {
   Lane *low, *high;

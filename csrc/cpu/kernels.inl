@@ -28,16 +28,19 @@ namespace {
 #include "planned.inl"
 #include "stream.inl"
 #include "weighted.inl"
+#include "shares.inl"
 #include "means.inl"
+#include "finite.inl"
+#include "examine.inl"
 #include "finish.inl"
 #include "distances.inl"
-#include "finite.inl"
 // clang-format on
 
 // Tile after tile.
 template <class E>
 void walk(const TileJob& job, int64_t begin, int64_t end, int64_t full, SumTile sum) {
-  const Scratch scratch = divide(job);
+  int wary = 0;
+  const Scratch scratch = divide(job, &wary);
   for (int64_t at = begin; at < end; at += full) {
     const int64_t count = end - at < full ? end - at : full;
     sum(job, scratch, at, count);
@@ -48,7 +51,9 @@ void walk(const TileJob& job, int64_t begin, int64_t end, int64_t full, SumTile 
 // Which sums a job asks for.
 template <class E>
 void reduce(const TileJob& job, int64_t begin, int64_t end) {
-  if (job.trim == 0) {
+  if (job.share > 0) {
+    walk<E>(job, begin, end, kTile<E>, sum_shares<E>);
+  } else if (job.trim == 0) {
     walk<E>(job, begin, end, kSpan, job.weights ? sum_all<E, true> : sum_all<E, false>);
   } else if (job.weights) {
     walk<E>(job, begin, end, kTile<E>, sum_weighted_trimmed<E>);

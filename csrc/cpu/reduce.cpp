@@ -1,14 +1,14 @@
 #include "reduce.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <numeric>
 
-#include "../core/half.hpp"
 #include "../core/plan.hpp"
 #include "../core/sorting.hpp"
 #include "dispatch.hpp"
@@ -41,77 +41,6 @@ void gather(const void* base, const Layout& layout, int64_t item, int64_t begin,
 }
 
 namespace {
-
-struct Context {
-  Dtype dtype;
-  Findings findings;
-  std::vector<bool> guilty;
-  std::vector<double> values;
-  std::vector<int64_t> order;
-};
-
-double value_at(const TileJob& job, Dtype dtype, int64_t client, int64_t coordinate) {
-  unsigned char item[8] = {};
-  const int64_t size = item_size(dtype);
-  const void* base = job.segment.pointers[client];
-  const Layout* layout = job.segment.layouts ? job.segment.layouts[client] : nullptr;
-  if (layout)
-    gather(base, *layout, size, coordinate, 1, item);
-  else
-    std::memcpy(item, static_cast<const unsigned char*>(base) + coordinate * size, static_cast<size_t>(size));
-  uint16_t half;
-  float single;
-  double wide;
-  std::memcpy(&half, item, 2);
-  std::memcpy(&single, item, 4);
-  std::memcpy(&wide, item, 8);
-  switch (dtype) {
-    case Dtype::float32:
-      return single;
-    case Dtype::float64:
-      return wide;
-    case Dtype::float16:
-      return widen_float16(half);
-    case Dtype::bfloat16:
-      return widen_bfloat16(half);
-  }
-  return 0;
-}
-
-// The definition itself, for one coordinate: a stable sort with NaN last, the ends cut off, the rest averaged.
-double examine(void* opaque, const TileJob& job, int64_t coordinate) {
-  Context& context = *static_cast<Context*>(opaque);
-  const int64_t n = job.clients;
-  context.values.resize(static_cast<size_t>(n));
-  context.order.resize(static_cast<size_t>(n));
-  std::vector<double>& values = context.values;
-  for (int64_t i = 0; i < n; ++i) values[i] = value_at(job, context.dtype, i, coordinate);
-  std::iota(context.order.begin(), context.order.end(), 0);
-  if (job.trim > 0) {
-    std::stable_sort(context.order.begin(), context.order.end(), [&](int64_t a, int64_t b) {
-      if (std::isnan(values[b])) return !std::isnan(values[a]);
-      return values[a] < values[b];
-    });
-  }
-  double total_weight = 0, sum = 0, scaled = 0;
-  bool finite = true;
-  const double shrink = std::ldexp(1.0, -2 - std::ilogb(static_cast<double>(n)));
-  for (int64_t r = job.trim; r < n - job.trim; ++r) {
-    const int64_t client = context.order[r];
-    const double weight = job.weights ? job.weights[client] : 1.0;
-    if (!std::isfinite(values[client])) {
-      finite = false;
-      context.guilty[client] = true;
-    }
-    total_weight += weight;
-    sum += weight * values[client];
-    scaled += weight * (values[client] * shrink);
-  }
-  if (!finite) ++context.findings.not_finite;
-  const double divisor = job.divisor == 0 ? total_weight : job.divisor;
-  if (divisor == 0) ++context.findings.weightless;
-  return finite && divisor != 0 ? scaled / divisor / shrink : sum / divisor;  // finite values whose sum overflows
-}
 
 struct Chunk {
   const Segment* segment;
@@ -151,7 +80,7 @@ int64_t useful_threads(const Request& request) {
 double default_divisor(const Request& request) {
   if (request.divisor != 0) return request.divisor;
   if (request.weights.empty()) return static_cast<double>(request.clients - 2 * request.trim);
-  if (request.trim > 0) return 0;
+  if (request.trim > 0 || request.share > 0) return 0;
   return std::accumulate(request.weights.begin(), request.weights.end(), 0.0);
 }
 
@@ -160,17 +89,26 @@ double default_divisor(const Request& request) {
 Findings reduce(const Request& request, const Kernels& kernels) {
   const std::vector<Chunk> chunks = divide(request);
   const int64_t threads = useful_threads(request);
-  const std::shared_ptr<const Plan> plan = request.trim > 0 ? plan_for(request.clients, request.trim) : nullptr;
+  const std::shared_ptr<const Plan> plan = request.share > 0  ? sorting_plan(request.clients)
+                                           : request.trim > 0 ? plan_for(request.clients, request.trim)
+                                                              : nullptr;
   const int64_t bytes = scratch_bytes(plan ? plan->wires : 0);
   std::vector<Memory> scratch;
   for (int64_t worker = 0; worker < threads; ++worker) scratch.push_back(allocate(bytes));
 
   Findings findings;
-  std::vector<bool> guilty(static_cast<size_t>(request.clients), false);
+  std::vector<unsigned char> guilty(static_cast<size_t>(request.clients), 0);
+  std::atomic<bool> found{false};
   std::mutex mutex;
   run_parallel(static_cast<int64_t>(chunks.size()), threads, [&](int64_t worker, int64_t item) {
     const Chunk& chunk = chunks[static_cast<size_t>(item)];
-    Context context{request.dtype, {}, std::vector<bool>(static_cast<size_t>(request.clients), false), {}, {}};
+    if (request.stop_early && found) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      findings.stopped = true;
+      return;
+    }
+    std::vector<unsigned char> here(guilty.size(), 0);
+    Unusual unusual{0, 0, here.data()};
     TileJob job{};
     job.dtype = request.dtype;
     job.segment = *chunk.segment;
@@ -179,16 +117,18 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     job.trim = request.trim;
     job.weights = request.weights.empty() ? nullptr : request.weights.data();
     job.divisor = default_divisor(request);
+    job.share = request.share;
+    job.shrink = 1;
     job.wide_output = request.wide_output;
     job.scratch = scratch[static_cast<size_t>(worker)].get();
-    job.examine = examine;
-    job.context = &context;
+    job.unusual = &unusual;
     (request.dtype == Dtype::float64 ? kernels.reduce_wides : kernels.reduce_singles)(job, chunk.begin, chunk.end);
-    if (context.findings.not_finite || context.findings.weightless) {
+    if (unusual.not_finite || unusual.weightless) {
+      found = true;
       const std::lock_guard<std::mutex> lock(mutex);
-      findings.not_finite += context.findings.not_finite;
-      findings.weightless += context.findings.weightless;
-      for (size_t i = 0; i < guilty.size(); ++i) guilty[i] = guilty[i] || context.guilty[i];
+      findings.not_finite += unusual.not_finite;
+      findings.weightless += unusual.weightless;
+      for (size_t i = 0; i < guilty.size(); ++i) guilty[i] |= here[i];
     }
   });
   for (size_t i = 0; i < guilty.size(); ++i)

@@ -8,10 +8,12 @@ struct Scratch {
   double* weights;         // kSpan
   unsigned char *low, *high, *counts;  // rows of a tile: 1, 1, 5
   unsigned char* wires;
+  int* wary;  // tiles to come in which NaN is expected, see stream.inl
 };
 
-inline Scratch divide(const TileJob& job) {
+inline Scratch divide(const TileJob& job, int* wary) {
   Scratch scratch;
+  scratch.wary = wary;
   scratch.staging = job.scratch;
   scratch.halves = scratch.staging + kGroup * kSpan * 8;
   scratch.sums = reinterpret_cast<double*>(scratch.halves + kSpan * 2);

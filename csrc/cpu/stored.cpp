@@ -59,6 +59,7 @@ class Desk {
 void add(Findings& all, const Findings& found) {
   all.not_finite += found.not_finite;
   all.weightless += found.weightless;
+  all.stopped |= found.stopped;
   all.clients.insert(all.clients.end(), found.clients.begin(), found.clients.end());
 }
 
@@ -117,6 +118,10 @@ StoredFindings reduce_pieces(const StoredRequest& stored, const Kernels& kernels
     {
       const std::lock_guard<std::mutex> lock(mutex);
       if (number > troubled) return;
+      if (stored.request.stop_early && (answer.findings.not_finite || answer.findings.weightless)) {
+        answer.findings.stopped = true;
+        return;
+      }
     }
     std::unique_ptr<Desk>& desk = desks[static_cast<size_t>(worker)];
     if (!desk) desk = std::make_unique<Desk>(stored.request.clients, stored.piece);

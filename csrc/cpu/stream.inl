@@ -3,7 +3,8 @@
 // stored. Included by kernels.inl inside its namespace.
 //
 // An exchange never loses a value, NaN or not, so values are not looked at when they are read: where a NaN was among
-// them it is at last among the ends or in the sum, and those coordinates are done again by a plan, which orders NaN.
+// them it is at last among the ends or in the sum. Such a tile is done again with NaN as infinity, and so are the next
+// ones at once: whoever sends one NaN sends many.
 
 constexpr int kTogether = 32;  // clients at a time whose lines stay in the first cache
 static_assert(kTogether * kTileBytes <= kGroup * kSpan * 8 && kTogether >= kMaxBlock, "they fit the staging rows");
@@ -118,38 +119,39 @@ FEDINCENTIVE_INLINE void take_up(Ends<E, K>& ends, const typename E::Lane* rows,
   for (int part = 0; part < E::parts; ++part) ends.total[part] = load<Doubles>(sums + t + part * (kVector / 8));
 }
 
-// Does the coordinates again that had a NaN: those in `ordered` are right.
-template <class E>
-__attribute__((noinline)) void repair(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  const auto* ordered = reinterpret_cast<const typename E::Count*>(scratch.low);
-  double* right = scratch.weights;  // free where nothing is weighted
-  std::memcpy(right, scratch.sums, sizeof(double) * kTile<E>);
-  sum_planned<E>(job, scratch, begin, count);
-  for (int t = 0; t < kTile<E>; ++t)
-    if (ordered[t] && right[t] == right[t]) scratch.sums[t] = right[t];
-}
+constexpr int kWary = 16;  // tiles
 
 template <class E, int K>
 void sum_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
   using Lane = typename E::Lane;
   using Mask = typename E::Mask;
   auto* rows = reinterpret_cast<Lane*>(scratch.wires);
-  auto* ordered = reinterpret_cast<typename E::Count*>(scratch.low);
-  const bool plain = !job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane);
+  const bool wary = *scratch.wary > 0;
+  if (wary) --*scratch.wary;
+  const bool whole = !job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane);
+  const bool plain = whole && !wary;
   const Lane* staged[kTogether];
   Mask all_ordered = ~Mask{};
   LongMask all_numbers = ~LongMask{};
   for (int64_t client = 0; client < job.clients; client += kTogether) {
     const int64_t clients = job.clients - client < kTogether ? job.clients - client : kTogether;
-    const auto* from = reinterpret_cast<const Lane* const*>(job.segment.pointers) + client;
+    const auto* origin = reinterpret_cast<const Lane* const*>(job.segment.pointers) + client;
+    const auto* from = origin;
     if (!plain) {
       for (int i = 0; i < clients; ++i) staged[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
       from = staged;
     }
+    if (wary) {
+      for (int i = 0; i < clients; ++i) {
+        Lane* to = reinterpret_cast<Lane*>(scratch.staging) + i * kTile<E>;
+        for (int t = 0; t < kTile<E>; t += kLanes<E>) store(to + t, read_ordered<E>(staged[i] + t));
+        staged[i] = to;
+      }
+    }
     const bool last = client + clients == job.clients;
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const int64_t at = plain ? begin + t : t;
-      if (plain && job.clients >= kMany) ask_for_tiles<E>(from, clients, begin, t);
+      if (whole && job.clients >= kMany) ask_for_tiles<E>(origin, clients, begin, t);
       Ends<E, K> ends;
       int64_t passed = 0;
       if (client == 0) {
@@ -164,17 +166,16 @@ void sum_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int
         put_aside<E, K>(ends, rows, scratch.sums, t);
         continue;
       }
-      Mask in_order = ~Mask{};
-      for (int i = 0; i < K; ++i) in_order &= reinterpret_cast<Mask>(ends.low[i] <= ends.high[i]);
-      store(ordered + t, in_order);
-      all_ordered &= in_order;
+      for (int i = 0; i < K; ++i) all_ordered &= reinterpret_cast<Mask>(ends.low[i] <= ends.high[i]);
       for (int part = 0; part < E::parts; ++part) {
         all_numbers &= ends.total[part] == ends.total[part];
         store(scratch.sums + t + part * (kVector / 8), ends.total[part]);
       }
     }
   }
-  if (!all_true(all_ordered) || !all_true(all_numbers)) repair<E>(job, scratch, begin, count);
+  if (wary || (all_true(all_ordered) && all_true(all_numbers))) return;
+  *scratch.wary = kWary;
+  sum_streamed<E, K>(job, scratch, begin, count);
 }
 
 // So few clients that they are one block.

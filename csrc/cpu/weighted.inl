@@ -43,7 +43,7 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
   const Mask trim = Mask{} + static_cast<Count>(job.trim);
   for (int64_t client = 0; client < job.clients; ++client) {
     const auto* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
-    const double weight = job.weights[client];
+    const double weight = job.weights[client], scaled = weight * job.shrink;
     const Vector ones = Vector{} + static_cast<Lane>(1);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const Vector value = read_ordered<E>(from + t), bottom = load<Vector>(low + t), top = load<Vector>(high + t);
@@ -58,7 +58,7 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
       const Mask keep = keep_low & keep_high;
       store(seen_low + t, before_low - is_low);
       store(seen_high + t, before_high - is_high);
-      add_lanes(scratch.sums + t, reinterpret_cast<Vector>(keep & reinterpret_cast<Mask>(value)), weight);
+      add_lanes(scratch.sums + t, reinterpret_cast<Vector>(keep & reinterpret_cast<Mask>(value)), scaled);
       add_lanes(scratch.weights + t, reinterpret_cast<Vector>(keep & reinterpret_cast<Mask>(ones)), weight);
     }
   }

@@ -11,6 +11,9 @@
 | copy | the first honest update, another agent's | |
 | replay | size times the last step of the model, which everybody knows | |
 | nan, inf | d_i with one coordinate not a number, or infinite | |
+| all-inf | infinity in every coordinate | |
+
+`strongest` finds the size at which alie or ipm moves a given rule the most (Shejwalkar and Houmansadr, 2021).
 
 Flipped labels are an attack on the data: `flip_labels`.
 """
@@ -95,6 +98,7 @@ ATTACKS: dict[str, tuple[Callable[..., np.ndarray], float]] = {
     "replay": (lambda d, honest, size, rng: size * honest[0], 1.0),
     "nan": (_spoilt(np.nan), 1.0),
     "inf": (_spoilt(np.inf), 1.0),
+    "all-inf": (lambda d, honest, size, rng: np.full_like(d, np.inf), 1.0),
 }
 OMNISCIENT = ("alie", "ipm", "copy")
 
@@ -104,6 +108,42 @@ def attack(name: str, size: float | None = None, seed: int = 0) -> Attack:
     if name not in ATTACKS:
         raise SettingError(f"There is no attack {name!r}.{nearest(name, ATTACKS)}")
     return Attack(name, ATTACKS[name][1] if size is None else float(size), seed)
+
+
+def strongest(
+    name: str,
+    honest: Sequence[Update],
+    aggregate: Callable[[list[Update]], Update],
+    f: int,
+    *,
+    evaluations: int = 20,
+    step: float = 10.0,
+    ratio: float = 0.8,
+) -> Attack:
+    """The attack of that name and of the size, found by a line search, with which f agents that all send it move the
+    aggregate farthest from the honest mean. It is for those who know the rule and all updates.
+
+    >>> honest = [{"w": np.array([1.0 + i])} for i in range(3)]
+    >>> strongest("ipm", honest, lambda updates: {"w": np.mean([u["w"] for u in updates], axis=0)}, 1).size > 1000
+    True
+    """
+    floating = [key for key, array in honest[0].items() if array.dtype.kind == "f"]
+    middle = {key: np.mean([update[key] for update in honest], axis=0) for key in floating}
+
+    def reached(size: float) -> float:
+        sent = attack(name, size)(honest[0], honest)
+        found = aggregate([*honest, *[sent] * f])
+        return float(np.sqrt(sum(float(np.sum((found[key] - middle[key]) ** 2)) for key in floating)))
+
+    best, farthest, growing = 0.0, reached(0.0), True
+    for _ in range(evaluations - 1):
+        moved = reached(best + step)
+        further = moved > farthest
+        if further:
+            best, farthest = best + step, moved
+        growing = growing and further
+        step *= 2 if growing else ratio
+    return attack(name, best)
 
 
 def flip_labels(labels: np.ndarray, classes: int) -> np.ndarray:

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from .clipping import centered_clipping, norm_clipping
 from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
-from .distance_based import geometric_median, krum, multi_krum
+from .distance_based import krum, multi_krum
 from .finite import all_finite
+from .geometric import geometric_median
+from .mixing import arc, bucketing, clip_updates, nnm
+from .near_median import bulyan, meamed
+from .bounds import evidence, robustness
 from .rules import Rule, names, rule, rules
 from .stored import StoredUpdate
+from .subsets import caf, mda, monna, smea
 from .tiles import StoredUpdates
 from .writing import store
 
@@ -21,15 +26,27 @@ __all__ = [
     "StoredUpdate",
     "StoredUpdates",
     "all_finite",
+    "arc",
+    "bucketing",
+    "bulyan",
+    "caf",
     "centered_clipping",
+    "clip_updates",
+    "evidence",
     "geometric_median",
     "krum",
+    "mda",
+    "meamed",
     "median",
+    "monna",
     "multi_krum",
     "names",
+    "nnm",
     "norm_clipping",
+    "robustness",
     "rule",
     "rules",
+    "smea",
     "store",
     "trim_count",
     "trimmed_mean",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from ..errors import AggregationError
 from . import kernel
 from .coordinatewise import check_choice, check_weights
-from .distance_based import check_count, finite_clients, squared_norms
-from .updates import Batch, Field, read
+from .distance_based import check_count, finite_clients
+from .tiles import StoredBatch, gather
+from .updates import Batch, Field, read, with_counts
 
 
 def norm_clipping(
@@ -34,15 +36,16 @@ def norm_clipping(
     """
     check_positive("max_norm", max_norm)
     check_choice("nan_policy", nan_policy, ("raise", "drop"))
-    batch = read(updates)
-    factors = np.ones(batch.clients) if weights is None else check_weights(weights, batch.clients)
-    batch, present = finite_clients(batch, nan_policy, threads)
-    factors = factors[present]
-    if factors.max() == 0:
-        raise AggregationError("All clients with finite updates have weight 0; at least one must be positive.")
-    scales = shrink(np.sqrt(squared_norms(batch, threads)), max_norm)
-    results, _ = kernel.reduce(batch, weights=factors * scales, divisor=float(factors.sum()), threads=threads)
-    return batch.assemble(results)
+    updates, weights = with_counts(updates, weights)
+    with gather(updates) as everyone:
+        factors = np.ones(everyone.clients) if weights is None else check_weights(weights, everyone.clients)
+        present = finite_clients(everyone, nan_policy, threads)
+        factors, batch = factors[present], everyone.select(present)
+        if factors.max() == 0:
+            raise AggregationError("All clients with finite updates have weight 0; at least one must be positive.")
+        scales = shrink(norms(batch, max_norm, threads), max_norm)
+        output, _ = batch.reduce(weights=factors * scales, divisor=float(factors.sum()), threads=threads)
+        return batch.assemble(output)
 
 
 def centered_clipping(
@@ -68,22 +71,40 @@ def centered_clipping(
     check_positive("radius", radius)
     check_count("iterations", iterations, 1, 10**6)
     check_choice("nan_policy", nan_policy, ("raise", "drop"))
-    everyone = [*updates, center]
-    if len(everyone) == 1:
-        raise AggregationError("There are no updates to aggregate: give at least one client's.")
-    batch, present = finite_clients(read(everyone), nan_policy, threads)
-    if len(everyone) - 1 not in present or len(present) == 1:
-        raise AggregationError("The center, or every client's update, is not finite.")
+    everyone = read(updates, center)
+    present = finite_clients(everyone, nan_policy, threads, center=True)
+    if len(present) == 1:
+        raise AggregationError("No client's update is finite.")
+    batch = everyone.select(present)
     # v stays a weighted mean of clients and center: only its coefficients change from one iteration to the next.
     clients = batch.clients - 1
     coefficients = np.eye(batch.clients)[clients]
     for _ in range(iterations):
         v, _ = kernel.reduce(batch, weights=coefficients, divisor=1.0, threads=threads, wide=True)
-        pull = shrink(np.sqrt(kernel.squared_distances(batch, v, threads=threads)[:clients]), radius) / clients
+        pull = shrink(distances_from(batch, v, radius, threads)[:clients], radius) / clients
         coefficients = coefficients * max(0.0, 1.0 - pull.sum())
         coefficients[:clients] += pull
     results, _ = kernel.reduce(batch, weights=coefficients, divisor=1.0, threads=threads)
     return without_center(batch).assemble(results)
+
+
+def distances_from(batch: Batch, center: list[np.ndarray], limit: float, threads: int | None) -> np.ndarray:
+    """||x_i - center||"""
+    return precise(limit, batch.clients, partial(kernel.squared_distances, batch, center, threads=threads))
+
+
+def norms(batch: Batch | StoredBatch, limit: float, threads: int | None) -> np.ndarray:
+    """||x_i||"""
+    return precise(limit, batch.clients, partial(batch.squared_norms, threads=threads))
+
+
+def precise(limit: float, clients: int, squares: Callable[..., np.ndarray]) -> np.ndarray:
+    """Roots of squared distances; where a tiny limit asks for it, also of those that float64 rounds to 0."""
+    found = np.sqrt(squares())
+    if limit > 1e-130 or (found > 1e-140).all():
+        return found
+    scaled = squares(around=clients, scales=[2.0**600] * (clients + 1))
+    return np.where(found > 1e-140, found, np.sqrt(scaled) * 2.0**-600)
 
 
 def shrink(norms: np.ndarray, limit: float) -> np.ndarray:

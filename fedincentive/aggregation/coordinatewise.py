@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import AggregationError
+from .shares import shares_of
 from .tiles import StoredBatch, gather
-from .updates import Batch
+from .updates import Batch, with_counts
 
 NanPolicy = Literal["raise", "drop", "propagate"]
 Normalize = Literal["kept", "paper"]
@@ -45,6 +46,8 @@ def trimmed_mean(
     trim: int | None = None,
     *,
     alpha: float | None = None,
+    share: float | None = None,
+    cap: float | None = None,
     weights: Sequence[float] | None = None,
     normalize: Normalize = "kept",
     nan_policy: NanPolicy = "raise",
@@ -60,20 +63,37 @@ def trimmed_mean(
     extremes, so up to k bad clients per side have no effect; see `weighted_mean` for `nan_policy` and the rest. Without
     weights, or with equal ones, four kept values at a time are added in their own precision before float64 takes over.
 
+    `share` trims by weight instead of by count: per coordinate that part of all weight is cut off each end, and whoever
+    is there keeps the rest of their own. Clients that hold at most `share` of the weight together cannot move the
+    result outside the range of the others. `cap` first cuts off the weights so that nobody holds more than that part;
+    a client with more than half is refused by name.
+
     >>> import numpy as np
     >>> trimmed_mean([np.float32([v]) for v in (1, 2, 3, 4, 1000)], trim=1)
     array([3.], dtype=float32)
     >>> trimmed_mean([np.float32([v]) for v in (1, 2, 3, 4, np.nan)], alpha=0.2, weights=[1, 1, 1, 2, 1])
     array([3.25], dtype=float32)
+    >>> trimmed_mean([np.float32([v]) for v in (1, 2, 1000)], share=0.25, weights=[2, 1, 1])
+    array([1.5], dtype=float32)
     """
-    if (trim is None) == (alpha is None):
-        raise AggregationError(f"Give either trim (a count per side) or alpha (a fraction); got {trim=} and {alpha=}.")
+    if [trim, alpha, share].count(None) != 2:
+        raise AggregationError(
+            "Give either trim (a count per side), alpha (a part of the clients) or share (a part of the weight); "
+            f"got {trim=}, {alpha=} and {share=}."
+        )
+    if share is not None:
+        share = as_written("share", share)
+        if not 0 <= share < 0.5:
+            raise AggregationError(f"share={share} must be at least 0 and below 0.5: it is trimmed on both sides.")
+    elif cap is not None:
+        raise AggregationError(f"cap={cap} goes with share: trimming by count does not look at the weights.")
     if trim is not None:
-        try:
-            trim = operator.index(trim)
-        except TypeError:
-            raise AggregationError(f"trim={trim!r} must be a whole number of clients per side.") from None
-    return aggregate(updates, trim, weights, normalize, nan_policy, threads, alpha=alpha)
+        if isinstance(trim, (bool, np.bool_)) or not hasattr(trim, "__index__"):
+            raise AggregationError(f"trim={trim!r} must be a whole number of clients per side.")
+        trim = operator.index(trim)
+    if cap is not None:
+        cap = as_written("cap", cap)
+    return aggregate(updates, trim, weights, normalize, nan_policy, threads, alpha=alpha, share=share, cap=cap)
 
 
 def median(updates: Iterable[Any], *, nan_policy: NanPolicy = "raise", threads: int | None = None) -> Any:
@@ -96,7 +116,7 @@ def trim_count(alpha: float, n: int) -> int:
     >>> trim_count(0.07, 100), trim_count(0.29, 100), trim_count(1 / 11, 11), trim_count(0.1, 15)
     (7, 29, 1, 2)
     """
-    alpha = float(alpha)
+    alpha = as_written("alpha", alpha)
     if not 0 <= alpha < 0.5:
         raise AggregationError(f"alpha={alpha} must be at least 0 and below 0.5: it is trimmed on both sides.")
     if n < 1:
@@ -109,6 +129,23 @@ def trim_count(alpha: float, n: int) -> int:
     return k
 
 
+def as_written(setting: str, value: Any) -> float:
+    """A number as it was written: float32's 0.1 is 0.1 and not 0.10000000149, of which 10 clients would have two.
+
+    >>> as_written("alpha", np.float32(0.1)), as_written("alpha", "0.1")
+    Traceback (most recent call last):
+    fedincentive.errors.AggregationError: alpha='0.1' must be a number.
+    """
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    try:
+        if isinstance(value, (str, bytes, bool, np.bool_)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise AggregationError(f"{setting}={value!r} must be a number.") from None
+    return float(str(np.dtype(dtype).type(number))) if dtype in ("float32", "float16") else number
+
+
 def aggregate(
     updates: Iterable[Any],
     trim: int | None,
@@ -118,12 +155,16 @@ def aggregate(
     threads: int | None,
     *,
     alpha: float | None = None,
+    share: float | None = None,
+    cap: float | None = None,
 ) -> Any:
-    """The rule over updates in memory or on disk. trim None: alpha, or median."""
+    """The rule over updates in memory or on disk. trim None: alpha, or share, or median."""
     check_choice("nan_policy", nan_policy, ("raise", "drop", "propagate"))
     check_choice("normalize", normalize, ("kept", "paper"))
+    if (trim, alpha, share) != (None, None, None):  # the median has no weights
+        updates, weights = with_counts(updates, weights)
     with gather(updates) as batch:
-        return settle(batch, trim, weights, normalize, nan_policy, threads, alpha)
+        return settle(batch, trim, weights, normalize, nan_policy, threads, alpha, share, cap)
 
 
 def settle(
@@ -134,24 +175,34 @@ def settle(
     nan_policy: str,
     threads: int | None,
     alpha: float | None,
+    share: float | None = None,
+    cap: float | None = None,
 ) -> Any:
     """Runs the kernel, again without the clients whose non-finite values count, where `nan_policy` says so."""
     factors = None if weights is None else check_weights(weights, batch.clients)
     present = list(range(batch.clients))
     while True:
         n = len(present)
-        count = trim_of(trim, alpha, n)
+        count = 0 if share is not None else trim_of(trim, alpha, n)
         chosen = batch if n == batch.clients else batch.select(present)
         kept = None if factors is None else factors[present]
         if count > 0 and kept is not None and kept[0] > 0 and (kept == kept[0]).all():
             kept = None  # no need to find the client of each value
+        if share is not None:
+            kept = shares_of(np.ones(n) if kept is None else kept, cap, [batch.whose(i) for i in present])
         divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
-        results, found = chosen.reduce(trim=count, weights=kept, divisor=divisor, threads=threads)
+        early = nan_policy == "raise" or (nan_policy == "drop" and count == 0 and n == batch.clients)
+        results, found = chosen.reduce(
+            trim=count, weights=kept, divisor=divisor, share=share or 0.0, threads=threads, early=early
+        )
         guilty = [present[i] for i in found.clients]
         if found.not_finite == 0 or nan_policy == "propagate":
             break
         if nan_policy == "raise" or len(guilty) == n:
-            raise AggregationError(not_finite_message(found.not_finite, [batch.whose(i) for i in guilty], count))
+            whose = [batch.whose(i) for i in guilty]
+            cut = f"{count} per side" if count else f"{share:g} of the weight per side" if share else ""
+            where = f"after trimming {cut}" if cut else "in the sum"
+            raise AggregationError(not_finite_message(found.not_finite, whose, where, found.stopped))
         present = [i for i in present if i not in set(guilty)]
     if found.weightless and nan_policy != "propagate":
         raise AggregationError(
@@ -161,10 +212,10 @@ def settle(
     return chosen.assemble(results)
 
 
-def not_finite_message(coordinates: int, clients: list[str], trim: int) -> str:
-    where = f"after trimming {trim} per side" if trim else "in the sum"
+def not_finite_message(coordinates: int, clients: list[str], where: str, stopped: bool) -> str:
     return (
-        f"{coordinates} coordinates keep a NaN or infinity {where}; it comes from clients {shorten(clients)}. "
+        f"{'At least ' if stopped else ''}{coordinates} coordinates keep a NaN or infinity {where}; it comes from "
+        f"clients {shorten(clients)}. "
         'Leave these clients out, trim more, or have them dropped (nan_policy "drop").'
     )
 
@@ -194,9 +245,20 @@ def check_choice(setting: str, value: str, choices: Sequence[str]) -> None:
 
 def check_weights(weights: Sequence[float], clients: int) -> np.ndarray:
     """Weights as float64, scaled by a power of two (which changes no result) so that sums cannot overflow."""
-    values = [float(weight) for weight in weights]
-    if len(values) != clients:
-        raise AggregationError(f"There are {len(values)} weights for {clients} clients; give one per client.")
+    if isinstance(weights, (Mapping, Set, str, bytes)) or not isinstance(weights, Iterable):
+        raise AggregationError(
+            f"weights is a {type(weights).__name__}: give a list with a number for each client, in the updates' order."
+        )
+    given, values = list(weights), []
+    if len(given) != clients:
+        raise AggregationError(f"There are {len(given)} weights for {clients} clients; give one per client.")
+    for index, weight in enumerate(given):
+        try:
+            values.append(float(weight))
+        except OverflowError:
+            values.append(math.inf)
+        except (TypeError, ValueError):
+            raise AggregationError(f"Client {index}'s weight is {weight!r}; weights must be numbers.") from None
     for index, value in enumerate(values):
         if not math.isfinite(value) or value < 0:
             raise AggregationError(f"Client {index}'s weight is {value}; weights must be finite and not negative.")

@@ -23,6 +23,7 @@ class Findings:
     not_finite: int
     weightless: int
     clients: list[int]
+    stopped: bool = False  # before all coordinates were looked at
 
 
 def reduce(
@@ -31,12 +32,16 @@ def reduce(
     trim: int = 0,
     weights: np.ndarray | None = None,
     divisor: float = 0.0,
+    share: float = 0.0,
     threads: int | None = None,
     wide: bool = False,
+    early: bool = False,
 ) -> tuple[list[Any], Findings]:
     """sum of w_i x_i over the kept clients / divisor, per coordinate and entry (divisor 0: the kept weight).
 
     `wide` gives float64 NumPy arrays instead of the clients' kind and dtype. CUDA tensors are reduced where they are.
+    `share` trims that much of the weight per side, weights adding up to 1. `early` leaves the rest undone once
+    something unusual was found.
     """
     entries = batch.floating()
     results: list[Any] = [None] * len(entries)
@@ -48,24 +53,27 @@ def reduce(
     settings = (wide, trim, [] if weights is None else list(map(float, weights)), divisor)
     for (code, device), positions in groups.items():
         chosen = [entries[position] for position in positions]
+        if share > 0 and (device is not None or cuda.host_device() is not None):
+            raise AggregationError("Trimming by share is done on the CPU: copy the updates with .cpu() first.")
         if device is not None:
             made, answer = cuda.reduce_tensors([entry.arrays for entry in chosen], code, *settings)
         elif (target := cuda.host_device()) is not None:
             made, answer = send_arrays(chosen, code, settings, target)
         else:
-            made, answer = reduce_arrays(chosen, code, settings, threads)
+            made, answer = reduce_arrays(chosen, code, settings, share, threads, early)
         for position, result in zip(positions, made, strict=True):
             results[position] = result
         found.not_finite += answer[0]
         found.weightless += answer[1]
         guilty.update(answer[2])
+        found.stopped |= len(answer) > 3 and answer[3]
     found.clients = sorted(guilty)
     return results, found
 
 
 def reduce_arrays(
-    entries: list[Field], code: int, settings: Settings, threads: int | None
-) -> tuple[list[Any], cuda.Found]:
+    entries: list[Field], code: int, settings: Settings, share: float, threads: int | None, early: bool
+) -> tuple[list[Any], Any]:
     """Entries of one dtype in host memory, on the CPU."""
     wide, results, outputs = settings[0], [], []
     strided: list[tuple[int, int, Sequence[int], Sequence[int]]] = []
@@ -84,8 +92,10 @@ def reduce_arrays(
         strided,
         code,
         *settings,
+        share,
         native.thread_count(threads),
         native.isa(),
+        early,
     )
 
 
@@ -102,9 +112,17 @@ def wide_like(entry: Field) -> tuple[np.ndarray, np.ndarray]:
 
 
 def squared_distances(
-    batch: Batch, center: list[np.ndarray] | None = None, *, threads: int | None = None
+    batch: Batch,
+    center: list[np.ndarray] | None = None,
+    *,
+    around: int = -1,
+    scales: Sequence[float] = (),
+    threads: int | None = None,
 ) -> np.ndarray:
-    """||x_i - x_j||^2 of all pairs, or ||x_i - center||^2 where a center (float64, one array per entry) is given."""
+    """||x_i - x_j||^2 of all pairs, or ||x_i - center||^2 where a center (float64, one array per entry) is given.
+
+    With `scales` they are those of (x_i - x_around) * scales[i] instead of x_i, taken in float64.
+    """
     entries = batch.floating()
     if any(entry.on_device for entry in entries):
         raise AggregationError(
@@ -123,6 +141,8 @@ def squared_distances(
         [layout for segment, entry in enumerate(entries) for layout in strides_of(segment, entry)],
         dtypes,
         center is not None,
+        around,
+        list(map(float, scales)),
         native.thread_count(threads),
         native.isa(),
     )

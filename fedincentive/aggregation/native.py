@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -11,10 +13,16 @@ from . import cuda
 
 ISA_VARIABLE = "FEDINCENTIVE_ISA"
 THREADS_VARIABLE = "FEDINCENTIVE_THREADS"
+MOST_THREADS = 4096
 
 
 def load() -> ModuleType:
     """The extension module, or NativeUnavailable with the reason and the remedy."""
+    if not in_main_interpreter():
+        raise NativeUnavailable(
+            "The compiled kernels of fedincentive cannot be used in a subinterpreter: aggregate in the main one, or in "
+            "another process."
+        )
     try:
         from fedincentive import _native
     except ImportError as error:
@@ -23,6 +31,18 @@ def load() -> ModuleType:
             "`pip install .` (or `pip install -e .`) instead of importing it from a source tree."
         ) from error
     return _native
+
+
+@cache
+def in_main_interpreter() -> bool:
+    """Compiled modules such as NumPy's and ours are made for one interpreter in a process."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and those before
+        try:
+            module = import_module(name)
+        except ImportError:
+            continue
+        return bool(module.get_current() == module.get_main())
+    return True
 
 
 def isa() -> str:
@@ -53,13 +73,13 @@ def thread_count(threads: int | None = None) -> int:
     if value is None and os.environ.get(THREADS_VARIABLE):
         source, text = THREADS_VARIABLE, os.environ[THREADS_VARIABLE]
         value = int(text) if text.isdecimal() else -1
-        if value < 1:
-            raise SettingError(f"{source}={text!r} must be a whole number of at least 1.")
+        if not 1 <= value <= MOST_THREADS:
+            raise SettingError(f"{source}={text!r} must be a whole number from 1 to {MOST_THREADS}.")
     if value is None:
         return available_cores()
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SettingError(f"{source}={value!r} must be a whole number of at least 1.")
-    return value
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= MOST_THREADS:
+        raise SettingError(f"{source}={value!r} must be a whole number from 1 to {MOST_THREADS}.")
+    return int(value)
 
 
 def available_cores() -> int:

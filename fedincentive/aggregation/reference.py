@@ -43,6 +43,21 @@ def trimmed_mean(
     return (factors[order] * kept).sum(axis=0) / divisor
 
 
+def share_trimmed_mean(updates: Arrays, share: float, weights: Sequence[float]) -> np.ndarray:
+    """Sort, and average what of the weight lies between `share` and 1 - share of it.
+
+    >>> share_trimmed_mean([np.array([v]) for v in (1.0, 2.0, 1000.0)], 0.25, [2, 1, 1])
+    array([1.5])
+    """
+    values = stack(updates)
+    order = np.argsort(np.where(np.isnan(values), np.inf, values), axis=0, kind="stable")
+    parts = (np.asarray(weights, dtype=np.float64) / np.sum(weights))[order]
+    ends = np.cumsum(parts, axis=0)
+    kept = np.clip(ends, share, 1 - share) - np.clip(ends - parts, share, 1 - share)
+    kept = np.where(kept > 1e-12, kept, 0.0)
+    return np.where(kept > 0, kept * np.take_along_axis(values, order, axis=0), 0.0).sum(axis=0) / kept.sum(axis=0)
+
+
 def median(updates: Arrays) -> np.ndarray:
     """The middle value, or the mean of the two middle ones.
 

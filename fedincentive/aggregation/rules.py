@@ -9,8 +9,9 @@ ours is a function and a line in OURS; another package offers its own as a Rule 
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -21,12 +22,16 @@ from ..registry import Registry
 from ..settings import Settings
 from .clipping import centered_clipping, norm_clipping
 from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
-from .distance_based import geometric_median, krum, krum_selection, multi_krum
+from .distance_based import krum, krum_selection, multi_krum
+from .geometric import geometric_median
+from .mixing import arc, bucketing, clip_updates, nnm
+from .near_median import bulyan, meamed
+from .subsets import caf, mda, monna, smea
 from .tiles import StoredUpdates
 
 # Exactly one of each row must be given where a rule takes any of it: how many clients to withstand (per side, in all,
-# or as a part of them), the longest update, the point to clip around.
-NEEDED = (("trim", "f", "alpha"), ("clip",), ("center",))
+# as a part of them or of the weight), the longest update, the point to clip around.
+NEEDED = (("trim", "f", "alpha", "share"), ("clip",), ("center",))
 
 
 def named(*same: str, **other: str) -> dict[str, str]:
@@ -39,9 +44,10 @@ class Rule:
     """A rule over updates: arrays, or mappings of them as in every run. It is called like its function.
 
     `options` says which common options the function takes, and what it calls them: weights (one per client), trim (a
-    count per side), alpha (a part of the clients), f (how many may lie), m (how many to average), normalize, clip (the
-    longest update), center (the last aggregate, or the model a round started from), nan_policy, threads. A rule that
-    takes f is given trim_count(alpha, n) where only alpha is known.
+    count per side), alpha (a part of the clients), share (a part of the weight), cap (the most one may hold of it), f
+    (how many may lie), m (how many to average), normalize, clip (the longest update), center (the last aggregate, or
+    the model a round started from), trusted (a client's number), bucket (clients in one), seed, convention, nan_policy,
+    threads. A rule that takes f is given trim_count(alpha, n) where only alpha is known; share goes before alpha.
 
     >>> import numpy as np
     >>> def middle(updates, clip):
@@ -61,6 +67,7 @@ class Rule:
     on_models: bool = True  # else only for changes of a model, and not for hosts whose clients send whole ones
     half: bool = False  # withstands any minority of updates, whatever alpha is
     selects: Callable[..., list[int]] | None = None  # the clients it averages, for hosts that average in their own way
+    kappa: Callable[[int, int], float] | None = None  # with n clients of which f < n/2 lie: see bounds.py
     defense: str = ""  # FedML's defense_type, where it is not the name with underscores
     conventions: str = ""  # a sentence or two
 
@@ -85,7 +92,8 @@ class Rule:
     def in_run(self, updates: Sequence[Any], settings: Settings, weights: Sequence[float] | None, last: Any) -> Any:
         """The rule with the settings of a run; `last` is what it gave in the round before."""
         s = settings
-        return self.use(updates, alpha=s.alpha, normalize=s.normalize, clip=s.clip, weights=weights, center=last)
+        by = {"share": s.share, "cap": s.cap} if s.share is not None and "share" in self.options else {"alpha": s.alpha}
+        return self.use(updates, **by, normalize=s.normalize, clip=s.clip, weights=weights, center=last)
 
     def arguments(self, n: int, common: Mapping[str, Any]) -> dict[str, Any]:
         """What the function gets, by its own names, with n updates."""
@@ -133,6 +141,10 @@ class Rule:
                 raise SettingError(f"{this} {self.name} needs {either}{' or '.join(map(spelt, group))}.")
 
 
+def of_medians(n: int, f: int) -> float:
+    return 4 * (1 + f / (n - 2 * f)) ** 2
+
+
 OURS = (
     Rule(
         "mean",
@@ -146,18 +158,21 @@ OURS = (
     Rule(
         "trimmed-mean",
         trimmed_mean,
-        named("trim", "alpha", "weights", "normalize", "nan_policy", "threads"),
+        named("trim", "alpha", "share", "cap", "weights", "normalize", "nan_policy", "threads"),
         least=lambda n, f: max(3, 2 * f + 1),
         works_on_files=True,
+        kappa=lambda n, f: 6 * f / (n - 2 * f) * (1 + f / (n - 2 * f)),
         defense="coordinate_trimmed_mean",
         conventions="Per coordinate without the k smallest and k largest values, k the smallest with k/n >= alpha; "
-        "2k < n. The trim is by count, also with weights.",
+        "2k < n. The trim is by count, also with weights; with a share instead, that much of the weight is cut off "
+        "each end, after weights were cut off at the cap, and nobody may hold more than half.",
     ),
     Rule(
         "median",
         median,
         named("nan_policy", "threads"),
         works_on_files=True,
+        kappa=of_medians,
         defense="coordinate_median",
         half=True,
         conventions="Per coordinate the middle value, or the mean of the two middle ones.",
@@ -165,18 +180,20 @@ OURS = (
     Rule(
         "krum",
         krum,
-        named("f", "threads"),
+        named("f", "convention", "threads"),
         least=lambda n, f: 2 * f + 3,
+        works_on_files=True,
         selects=partial(krum_selection, m=1),
         defense="robust_krum",  # FedML has a krum
-        conventions="The update with the smallest sum of squared distances to its n - f - 2 nearest others; "
-        "n >= 2f + 3.",
+        conventions="The update with the smallest sum of squared distances to its n - f - 2 nearest others, "
+        "n >= 2f + 3; by convention byzfl to n - f - 1, n >= 2f + 1.",
     ),
     Rule(
         "multi-krum",
         multi_krum,
-        named("f", "m", "threads"),
+        named("f", "m", "convention", "threads"),
         least=lambda n, f: 2 * f + 3,
+        works_on_files=True,
         selects=krum_selection,
         conventions="The mean of the m updates with the smallest Krum scores, n - f when m is not given; n >= 2f + 3.",
     ),
@@ -185,6 +202,8 @@ OURS = (
         geometric_median,
         named("weights", "threads"),
         half=True,
+        works_on_files=True,
+        kappa=of_medians,
         conventions="The point with the smallest weighted sum of distances to the updates.",
     ),
     Rule(
@@ -197,10 +216,117 @@ OURS = (
         "norm-clipping",
         norm_clipping,
         named("weights", "threads", clip="max_norm"),
+        works_on_files=True,
         on_models=False,
         conventions="The weighted mean of the updates, none longer than the clip.",
     ),
+    Rule(
+        "meamed",
+        meamed,
+        named("f", "threads"),
+        least=lambda n, f: 2 * f + 1,
+        conventions="Per coordinate the mean of the n - f values nearest to the median; n >= 2f + 1.",
+    ),
+    Rule(
+        "bulyan",
+        bulyan,
+        named("f", "threads"),
+        least=lambda n, f: 4 * f + 3,
+        defense="robust_bulyan",  # FedML has a bulyan
+        conventions="n - 2f updates chosen by Krum one after the other, then per coordinate the mean of the n - 4f of "
+        "their values nearest to their median; n >= 4f + 3.",
+    ),
+    Rule(
+        "mda",
+        mda,
+        named("f", "threads"),
+        least=lambda n, f: 2 * f + 1,
+        works_on_files=True,
+        conventions="The mean of the n - f updates with the smallest largest distance between two; n >= 2f + 1.",
+    ),
+    Rule(
+        "monna",
+        monna,
+        named("f", "trusted", "threads"),
+        least=lambda n, f: 2 * f + 1,
+        works_on_files=True,
+        conventions="The mean of the n - f updates nearest to that of a trusted client, the first when none is named.",
+    ),
+    Rule(
+        "smea",
+        smea,
+        named("f", "threads"),
+        least=lambda n, f: 2 * f + 1,
+        works_on_files=True,
+        conventions="The mean of the n - f updates whose covariance has the smallest largest eigenvalue; f is small.",
+    ),
+    Rule(
+        "caf",
+        caf,
+        named("f", "threads"),
+        least=lambda n, f: 2 * f + 1,
+        works_on_files=True,
+        conventions="The weighted mean of least variance while outliers along its direction lose weight; n >= 2f + 1.",
+    ),
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Before:
+    """What may stand before a rule, as in nnm+median: it makes other updates of those there are."""
+
+    name: str
+    call: Callable[..., list[Any]]
+    options: tuple[str, ...]
+    conventions: str
+    on_models: bool = True
+
+
+BEFORE = {
+    before.name: before
+    for before in (
+        Before("nnm", nnm, ("f", "threads"), "Every update becomes the mean of the n - f nearest to it."),
+        Before("bucketing", bucketing, ("bucket", "seed", "threads"), "The means of random buckets of clients."),
+        Before("arc", arc, ("f", "threads"), "The 2f (n - f) / n longest are shortened to the next.", on_models=False),
+        Before("clipping", clip_updates, ("clip", "threads"), "None is longer than the clip.", on_models=False),
+    )
+}
+
+
+def composed(name: str) -> Rule:
+    """The rule that a name with + stands for: what is before the last rule makes its updates, from left to right."""
+    *first, last = name.split("+")
+    unknown = [word for word in first if word not in BEFORE]
+    if unknown:
+        raise SettingError(
+            f"{name!r}: {unknown[0]!r} cannot stand before a rule{nearest_of_all(unknown[0], list(BEFORE))}"
+        )
+    befores, base = [BEFORE[word] for word in first], rule(last)
+    if "center" in base.options:
+        raise SettingError(f"{name!r}: rule {last} clips around a center, and nothing can stand before it.")
+    counts = "f" if "f" in base.options else "trim" if "trim" in base.options else ""
+    kept = [option for option in base.options if option not in ("trim", "alpha", "f", "share", "cap", "weights")]
+    options = dict.fromkeys([*(["f"] if counts else []), *(o for each in befores for o in each.options), *kept])
+
+    def call(updates: Iterable[Any], **given: Any) -> Any:
+        for before in befores:
+            updates = before.call(updates, **{option: given[option] for option in before.options if option in given})
+        own = {counts: given["f"]} if counts and "f" in given else {}
+        own |= {option: given[option] for option in kept if option in given}
+        return base.call(updates, **{base.options[option]: value for option, value in own.items()})
+
+    def mixed(n: int, f: int) -> float:
+        return 8 * f / (n - f) * (base.kappa(n, f) + 1) if base.kappa is not None else math.inf
+
+    return Rule(
+        name,
+        call,
+        named(*options),
+        least=base.least,
+        kappa=mixed if first == ["nnm"] and base.kappa is not None else None,
+        on_models=base.on_models and all(before.on_models for before in befores),
+        conventions=" ".join([*(before.conventions for before in befores), f"Then {last}: {base.conventions}"]),
+    )
 
 
 def nearest_of_all(word: str, known: Sequence[str]) -> str:
@@ -218,10 +344,16 @@ def names() -> list[str]:
 def rule(name: str) -> Rule:
     """The aggregation rule of that name, to be called with the updates and its own settings.
 
+    nnm, bucketing, arc and clipping may stand before it, joined by +.
+
     >>> import numpy as np
     >>> rule("median")([np.float32([1]), np.float32([7]), np.float32([3])])
     array([3.], dtype=float32)
+    >>> rule("nnm+trimmed-mean").use([np.float64([v]) for v in (1.0, 2.0, 3.0, 4.0, 50.0)], f=1)
+    array([2.5])
     """
+    if "+" in name:
+        return composed(name)
     found = REGISTRY.find(name)
     if not isinstance(found, Rule) or found.name != name:
         raise SettingError(f"{REGISTRY.whose(name)} is {found!r}: make it an aggregation.Rule of that name.")

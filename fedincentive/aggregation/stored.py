@@ -129,6 +129,12 @@ class StoredUpdate(Mapping[str, Any]):
     def closed(self) -> bool:
         return self._file < 0
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Which file it is, whatever it is called."""
+        status = os.fstat(self._file)
+        return status.st_dev, status.st_ino
+
     def digest(self) -> str:
         """Of the header. With checksums in it, it stands for the values too: each chunk is checked when it is read."""
         length = struct.unpack("<Q", os.pread(self._file, 8, 0))[0]
@@ -202,8 +208,8 @@ class StoredUpdate(Mapping[str, Any]):
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
         if not 2 <= length <= min(MOST_HEADER, total - 8):
             raise AggregationError(
-                f"{self} is not a safetensors file: its first 8 bytes are not a header's length. Others, such as those "
-                "of torch.save, must be converted with safetensors.torch.save_file."
+                f"{self} is not a safetensors file: its first 8 bytes are not a header's length. Files of torch.save "
+                "are known by .pt, .pth or .bin, NumPy's by .npz or .npy."
             )
         try:
             header = json.loads(os.pread(self._file, length, 8))
@@ -214,6 +220,8 @@ class StoredUpdate(Mapping[str, Any]):
                 for name, entry in header.items()
             }
             needed = end_of(8 + length, slots)
+        except AggregationError:
+            raise
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise AggregationError(f"{self} is not a safetensors file: its header cannot be read ({error}).") from error
         if needed != total:

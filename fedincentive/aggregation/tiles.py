@@ -7,6 +7,7 @@ at least 16 KB of a client. What the system has in its cache is read there: as m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ import numpy as np
 
 from ..errors import AggregationError
 from . import kernel, native
+from .formats import found, open_update
 from .stored import CHECKSUMS, CHUNK, Slot, StoredUpdate, Way, as_bfloat16
-from .updates import Batch, read
+from .updates import Batch, Field, read, without_counts
 from .writing import Writer, flat, store
 
 MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
@@ -38,7 +40,7 @@ def gather(updates: Iterable[Any]) -> Batch | StoredBatch:
     """The clients of an aggregation, wherever their updates are."""
     if isinstance(updates, StoredUpdates):
         return updates.batch()
-    items = list(updates)
+    items, _ = without_counts(updates)
     if any(isinstance(item, (str, Path, StoredUpdate)) for item in items):
         return StoredUpdates(items).batch()
     return read(items)
@@ -76,8 +78,8 @@ class StoredUpdates:
     def whole(self, call: Callable[[list[Any]], Any]) -> Any:
         """The result of a rule that needs all updates in memory, or the path it was written to."""
         with self.batch() as batch:
-            pairs = zip(batch.sources, self.updates, strict=True)
-            result = call([dict(source) if isinstance(source, StoredUpdate) else item for source, item in pairs])
+            whole = [dict(source) if isinstance(source, StoredUpdate) else source.mapping for source in batch.sources]
+            result = call(whole)
             return result if self.out is None else store(self.out, result, batch.metadata())
 
     def batch(self) -> StoredBatch:
@@ -93,6 +95,7 @@ class StoredUpdates:
                 check_layout(sources[-1], sources[0].slots)
                 if self.out is not None:
                     sources[-1].check_apart(self.out)
+            check_distinct(sources)
             return StoredBatch(sources, self, opened.pop_all())
 
 
@@ -103,6 +106,8 @@ class InMemory:
     index: int
     slots: dict[str, Slot]
     values: dict[str, np.ndarray]
+    mapping: Mapping[str, Any]
+    path: Path | None = None  # it came from there
 
     def read_into(self, values: np.ndarray, name: str, start: int) -> None:
         values[...] = self.values[name][start : start + len(values)]
@@ -112,14 +117,19 @@ class InMemory:
         return self.values[name].__array_interface__["data"][0], -1, -1, False, 0, 0
 
     def __str__(self) -> str:
-        return f"The update in memory of client {self.index}"
+        return f"The update file {self.path}" if self.path else f"The update in memory of client {self.index}"
 
     @property
     def label(self) -> str:
-        return str(self.index)
+        return f"{self.index} ({self.path})" if self.path else str(self.index)
+
+    @property
+    def identity(self) -> Any:
+        return self.index if self.path is None else (os.stat(self.path).st_dev, os.stat(self.path).st_ino)
 
     def check_apart(self, out: str | Path) -> None:
-        """No file can replace it."""
+        if self.path is not None and os.path.exists(out) and os.path.samefile(self.path, out):
+            raise AggregationError(f"{self} is also where the result should go: write that elsewhere.")
 
     def close(self) -> None:
         """Nothing to release: the arrays are the callers'."""
@@ -133,15 +143,19 @@ def source(index: int, item: Any) -> Source:
         if item.closed:
             raise AggregationError(f"{item} is closed: open it again.")
         return item
+    path = None
     if isinstance(item, (str, Path)):
-        return StoredUpdate(item, str(index))
+        path, item = found(Path(item)), open_update(item, str(index))
+        if isinstance(item, StoredUpdate):
+            return item
     if not isinstance(item, Mapping):
         raise AggregationError(
             f"Client {index}'s update is a {type(item).__name__}; beside files only mappings from name to array fit."
         )
     parts = {name: flat(name, array, index) for name, array in item.items()}
     views = {name: values.view(np.uint16) if tag == "BF16" else values for name, (tag, _, values) in parts.items()}
-    return InMemory(index, {name: Slot(tag, shape, 0) for name, (tag, shape, _) in parts.items()}, views)
+    slots = {name: Slot(tag, shape, 0) for name, (tag, shape, _) in parts.items()}
+    return InMemory(index, slots, views, item, path)
 
 
 def check_layout(other: Source, first: Mapping[str, Slot]) -> None:
@@ -156,6 +170,15 @@ def check_layout(other: Source, first: Mapping[str, Slot]) -> None:
                 f"{other} has {name!r} as {found.tag} {list(found.shape)}, but client 0's is "
                 f"{slot.tag} {list(slot.shape)}."
             )
+
+
+def check_distinct(sources: Sequence[Source]) -> None:
+    """A file that is given twice would count as two clients."""
+    seen: dict[Any, Source] = {}
+    for item in sources:
+        first = seen.setdefault(item.identity, item)
+        if first is not item:
+            raise AggregationError(f"{item} is the same file as that of client {first.label}: give each once.")
 
 
 @dataclass(frozen=True)
@@ -194,6 +217,7 @@ class StoredBatch:
         self, sources: Sequence[Source], request: StoredUpdates, cleanup: ExitStack, dropped: Sequence[int] = ()
     ) -> None:
         self.sources, self.request, self._cleanup, self._dropped = list(sources), request, cleanup, list(dropped)
+        self.counted = self.sources  # whose integers are looked at
         self.clients = len(self.sources)
         self.slots = self.sources[0].slots
 
@@ -208,17 +232,51 @@ class StoredBatch:
         dropped = [i for i in range(self.clients) if i not in clients]
         return StoredBatch([self.sources[i] for i in clients], self.request, self._cleanup, dropped)
 
+    def average(self, clients: Sequence[int], **options: Any) -> Any:
+        """The update that is a (weighted) mean of some clients; counters are those of all."""
+        chosen = StoredBatch([self.sources[i] for i in clients], self.request, self._cleanup, self._dropped)
+        chosen.counted = self.sources
+        output, _ = chosen.reduce(**options)
+        return chosen.assemble(output)
+
     def whose(self, client: int) -> str:
         """How errors call a client."""
         return self.sources[client].label
 
+    def squared_distances(self, **options: Any) -> np.ndarray:
+        """Those of `kernel.squared_distances`, added up over pieces: every file is read once."""
+        nothing = np.zeros((self.clients, self.clients))
+        return sum((kernel.squared_distances(piece, **options) for piece in self._pieces()), nothing)
+
+    def squared_norms(self, **options: Any) -> np.ndarray:
+        return sum((piece.squared_norms(**options) for piece in self._pieces()), np.zeros(self.clients))
+
+    def _pieces(self) -> Iterator[Batch]:
+        """All floating values of all clients, as many at a time as the memory holds."""
+        for name, slot in self.slots.items():
+            if slot.code is None:
+                continue
+            size = max(CHUNK, self.request.memory // self.clients // CHUNK * CHUNK) // slot.dtype.itemsize
+            for start in range(0, slot.size, size):
+                arrays = [np.empty(min(size, slot.size - start), slot.dtype) for _ in self.sources]
+                for item, values in zip(self.sources, arrays, strict=True):
+                    item.read_into(values, name, start)
+                yield Batch(self.clients, [Field(name, slot.code, arrays, arrays[0])], None)
+
     def reduce(
-        self, *, trim: int = 0, weights: np.ndarray | None = None, divisor: float = 0.0, threads: int | None = None
+        self,
+        *,
+        trim: int = 0,
+        weights: np.ndarray | None = None,
+        divisor: float = 0.0,
+        share: float = 0.0,
+        threads: int | None = None,
+        early: bool = False,
     ) -> tuple[Any, kernel.Findings]:
         """The kernel over all entries: the same arithmetic per coordinate, so the same bits as in memory."""
         found, guilty = kernel.Findings(0, 0, []), set()
         output = self._output()
-        settings = (trim, [] if weights is None else list(map(float, weights)), divisor)
+        settings = (trim, [] if weights is None else list(map(float, weights)), divisor, share)
         workers, piece, length = self._workers(native.thread_count(threads))
         done, total = 0, self.clients * sum(slot.nbytes for slot in self.slots.values())
         for stretch in self._stretches(piece, length):
@@ -226,10 +284,14 @@ class StoredBatch:
             if slot.code is None:
                 output.write(stretch.name, stretch.start, self._largest(stretch))
             else:
-                seen = self._reduce(stretch, output, piece, settings, workers)
+                seen = self._reduce(stretch, output, piece, settings, workers, early)
                 found.not_finite += seen[0]
                 found.weightless += seen[1]
                 guilty.update(seen[2])
+                found.stopped |= seen[3]
+                if early and (found.not_finite or found.weightless):
+                    found.stopped |= done + (stretch.end - stretch.start) * slot.dtype.itemsize * self.clients < total
+                    break
             done += (stretch.end - stretch.start) * slot.dtype.itemsize * self.clients
             if self.request.progress is not None:
                 self.request.progress(done, total)
@@ -285,9 +347,10 @@ class StoredBatch:
         stretch: Stretch,
         output: Writer | InMemoryResult,
         piece: int,
-        settings: tuple[int, list[float], float],
+        settings: tuple[int, list[float], float, float],
         workers: int,
-    ) -> tuple[int, int, list[int]]:
+        early: bool,
+    ) -> tuple[int, int, list[int], bool]:
         slot = self.slots[stretch.name]
         found, trouble, client, detail = native.load().reduce_files(
             [item.where(stretch.name) for item in self.sources],
@@ -299,6 +362,7 @@ class StoredBatch:
             *settings,
             workers,
             native.isa(),
+            early,
         )
         if trouble == UNWRITABLE:
             assert isinstance(output, Writer)
@@ -314,8 +378,8 @@ class StoredBatch:
     def _largest(self, stretch: Stretch) -> np.ndarray:
         """Integer buffers: the maximum over clients; booleans: true if any is."""
         result, other = (np.empty(stretch.end - stretch.start, self.slots[stretch.name].dtype) for _ in range(2))
-        self.sources[0].read_into(result, stretch.name, stretch.start)
-        for item in self.sources[1:]:
+        self.counted[0].read_into(result, stretch.name, stretch.start)
+        for item in self.counted[1:]:
             item.read_into(other, stretch.name, stretch.start)
             np.maximum(result, other, out=result)
         return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import AggregationError
 
+CENTER = -1  # who a center is, beside clients 0, 1, ...
 FLOAT32, FLOAT64, FLOAT16, BFLOAT16 = range(4)
 NUMPY_CODES = {np.dtype(np.float32): FLOAT32, np.dtype(np.float64): FLOAT64, np.dtype(np.float16): FLOAT16}
 TORCH_CODES = {"torch.float32": FLOAT32, "torch.float64": FLOAT64, "torch.float16": FLOAT16, "torch.bfloat16": BFLOAT16}
@@ -43,7 +44,7 @@ class Batch:
 
     clients: int
     entries: list[Field]
-    container: type | None  # dict, OrderedDict, or None where an update is a single array
+    container: Callable[[Any], Any] | None  # from (name, array) pairs; None where an update is a single array
 
     def __enter__(self) -> Batch:
         return self
@@ -55,6 +56,20 @@ class Batch:
         from . import kernel
 
         return kernel.reduce(self, **options)
+
+    def squared_distances(self, **options: Any) -> np.ndarray:
+        from . import kernel
+
+        return kernel.squared_distances(self, **options)
+
+    def squared_norms(self, **options: Any) -> np.ndarray:
+        """||x_i||^2 over all floating entries."""
+        return self.squared_distances(center=[np.zeros(entry.arrays[0].shape) for entry in self.floating()], **options)
+
+    def average(self, clients: Sequence[int], **options: Any) -> Any:
+        """The update that is a (weighted) mean of some clients; counters are those of all."""
+        results, _ = self.select(clients).reduce(**options)
+        return self.assemble(results)
 
     def floating(self) -> list[Field]:
         return [entry for entry in self.entries if entry.code is not None]
@@ -79,13 +94,48 @@ class Batch:
         return self.container(parts)
 
 
-def read(updates: Iterable[Any]) -> Batch:
-    """Checks that the updates fit together and takes them apart; every error names the client and both values."""
-    items = list(updates)
+def read(updates: Iterable[Any], center: Any = None) -> Batch:
+    """Checks that the updates fit together and takes them apart; every error names the client and both values.
+
+    A center has the form of one update and comes last, as if it were one more client's.
+    """
+    items, _ = without_counts(updates)
     if not items:
         raise AggregationError("There are no updates to aggregate: give at least one client's.")
+    if center is not None:
+        read_all([items[0], center], [0, CENTER])
+        items.append(center)
+    return read_all(items, range(len(items)))
+
+
+def without_counts(updates: Iterable[Any]) -> tuple[list[Any], list[float] | None]:
+    """The updates of (example count, update) or (update, example count) pairs, and the counts; None: they are no pairs.
+
+    FedML's users hold the first, Flower's the second.
+    """
+    items = list(updates)
+    ways = [[isinstance(part, (int, float, np.integer)) and not isinstance(part, bool) for part in item]
+            if isinstance(item, (list, tuple)) and len(item) == 2 else [] for item in items]  # fmt: skip
+    if not items or not all(sum(way) == 1 for way in ways):
+        return items, None
+    return [item[way.index(False)] for item, way in zip(items, ways, strict=True)], [
+        float(item[way.index(True)]) for item, way in zip(items, ways, strict=True)
+    ]
+
+
+def with_counts(updates: Iterable[Any], weights: Any) -> tuple[Any, Any]:
+    """The same where weights are taken: the counts are the weights, unless others are given."""
+    if not isinstance(updates, (list, tuple)):
+        return updates, weights
+    items, counts = without_counts(updates)
+    return items, counts if weights is None else weights
+
+
+def read_all(items: list[Any], who: Sequence[int]) -> Batch:
+    if isinstance(items[0], (list, tuple)):
+        return read_lists(items, who)
     if not isinstance(items[0], Mapping):
-        entry = read_entry(None, items)
+        entry = read_entry(None, items, who)
         if entry.code is None:
             raise AggregationError(
                 f"Client 0's update has dtype {entry.original.dtype}; only float32, float64, float16 and bfloat16 are "
@@ -93,36 +143,63 @@ def read(updates: Iterable[Any]) -> Batch:
             )
         return Batch(len(items), [entry], None)
     names = list(items[0])
-    for index, item in enumerate(items):
+    for index, item in zip(who, items, strict=True):
         check_names(names, index, item)
-    entries = [read_entry(name, [item[name] for item in items]) for name in names]
-    return Batch(len(items), entries, OrderedDict if isinstance(items[0], OrderedDict) else dict)
+    entries = [read_entry(name, [item[name] for item in items], who) for name in names]
+    return Batch(len(items), entries, container_of(items[0]))
+
+
+def container_of(update: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What makes a mapping like this one; a state_dict keeps the versions of its modules."""
+    kind = OrderedDict if isinstance(update, OrderedDict) else dict
+    versions = getattr(update, "_metadata", None)
+    if versions is None or kind is dict:
+        return kind
+
+    def make(parts: Any) -> Any:
+        made: Any = OrderedDict(parts)
+        made._metadata = versions
+        return made
+
+    return make
+
+
+def read_lists(items: list[Any], who: Sequence[int]) -> Batch:
+    """Updates that are lists of arrays, as Flower's: entries go by their numbers, and the result is such a list."""
+    kind = tuple if isinstance(items[0], tuple) else list
+    for index, item in zip(who, items, strict=True):
+        if not isinstance(item, (list, tuple)):
+            raise AggregationError(
+                f"{whose(None, index)} is a {type(item).__name__} but client 0's is a list of arrays."
+            )
+    batch = read_all([{str(number): array for number, array in enumerate(item)} for item in items], who)
+    return Batch(batch.clients, batch.entries, lambda parts: kind(array for _, array in parts))
 
 
 def check_names(names: list[str], index: int, item: Any) -> None:
     if not isinstance(item, Mapping):
         raise AggregationError(
-            f"Client {index}'s update is a {type(item).__name__} but client 0's is a mapping; all must be of one kind."
+            f"{whose(None, index)} is a {type(item).__name__} but client 0's is a mapping; all must be of one kind."
         )
     missing = [name for name in names if name not in item]
     extra = [name for name in item if name not in names] if len(item) + len(missing) != len(names) else []
     if missing or extra:
         raise AggregationError(
-            f"Client {index}'s update does not have the entries of client 0's: missing {missing}, unexpected {extra}."
+            f"{whose(None, index)} does not have the entries of client 0's: missing {missing}, unexpected {extra}."
         )
 
 
-def read_entry(name: str | None, items: list[Any]) -> Field:
-    views = [view(name, index, item) for index, item in enumerate(items)]
+def read_entry(name: str | None, items: list[Any], who: Sequence[int]) -> Field:
+    views = [view(name, index, item) for index, item in zip(who, items, strict=True)]
     first, code, kind = views[0]
     device = None if kind is np.ndarray else items[0].device
-    for index, (array, other_code, other_kind) in enumerate(views):
+    for index, item, (array, other_code, other_kind) in zip(who, items, views, strict=True):
         if other_kind is not kind:
             refuse(name, index, "is a", other_kind.__name__, kind.__name__)
-        if device is not None and items[index].device != device:
-            refuse(name, index, "is on device", items[index].device, device)
+        if device is not None and item.device != device:
+            refuse(name, index, "is on device", item.device, device)
         if other_code != code or array.dtype != first.dtype:
-            refuse(name, index, "has dtype", items[index].dtype, items[0].dtype)
+            refuse(name, index, "has dtype", item.dtype, items[0].dtype)
         if array.shape != first.shape:
             refuse(name, index, "has shape", array.shape, first.shape)
     return Field(name, code, [array for array, _, _ in views], items[0])
@@ -137,6 +214,10 @@ def view(name: str | None, index: int | None, item: Any) -> tuple[np.ndarray, in
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(item, torch.Tensor):
         return view_tensor(torch, name, index, item), code_of_tensor(item), torch.Tensor
+    if isinstance(item, np.ma.MaskedArray):
+        raise AggregationError(
+            f"{whose(name, index)} is a masked array, and what is masked has no value: choose one with .filled(...)."
+        )
     if isinstance(item, (np.ndarray, np.generic)):
         array = np.asarray(item)
         code = NUMPY_CODES.get(array.dtype)
@@ -153,6 +234,8 @@ def view(name: str | None, index: int | None, item: Any) -> tuple[np.ndarray, in
 
 def whose(name: str | None, index: int | None) -> str:
     what = "update" if name is None else f"entry {name!r}"
+    if index == CENTER:
+        return "The center" if name is None else f"The center's {what}"
     return f"The {what}" if index is None else f"Client {index}'s {what}"
 
 

@@ -4,6 +4,10 @@
       enable_defense: true
       defense_type: coordinate_trimmed_mean
       beta: 0.2                                # trimmed per side, as in FedML's own trimmed_mean
+      share: 0.1                               # instead of beta: trimmed per side, as a part of all samples
+      cap: 0.3                                 # with share: the most of all samples that one client may count for
+
+What may stand before a rule is joined to its defense_type by +: nnm+coordinate_median.
 
 FedML has rules of its own under other names; some of them do not do what they are called (its trimmed_mean sorts the
 clients by sample count, its rfa returns client 0's model when the counts are equal), the single-process simulator
@@ -45,6 +49,9 @@ OPTIONS: dict[str, Callable[[Any], float]] = {
     "f": byzantine,
     "m": lambda args: int(number(args, "krum_param_m", 1)),
     "clip": lambda args: float(number(args, "tau", 10.0)),
+    "share": lambda args: float(number(args, "share", 0.0)),
+    "cap": lambda args: float(number(args, "cap", 1.0)),
+    "bucket": lambda args: int(number(args, "bucket", 2)),
 }
 
 
@@ -53,6 +60,13 @@ def defenses() -> dict[str, aggregation.Rule]:
     """Every rule that makes sense on whole models, by its defense_type; FedML's own names stay FedML's."""
     known = {rule.defense or rule.name.replace("-", "_"): rule for rule in aggregation.rules() if rule.on_models}
     return {name: rule for name, rule in known.items() if name not in theirs()}
+
+
+def defense(name: str) -> aggregation.Rule | None:
+    """The rule of that defense_type, perhaps with what stands before it; None: it is not ours."""
+    *before, last = name.strip().split("+")
+    found = defenses().get(last)
+    return aggregation.rule("+".join([*before, found.name])) if before and found is not None else found
 
 
 def theirs() -> set[str]:
@@ -66,17 +80,20 @@ class Defense:
 
     def __init__(self, args: Any) -> None:
         self.args = args
-        self.rule = defenses()[args.defense_type.strip()]
+        self.rule = defense(args.defense_type) or defenses()[args.defense_type]
 
     def defend_on_aggregation(
         self, raw_client_grad_list: Updates, base_aggregation_func: Any = None, extra_auxiliary_info: Any = None
     ) -> Any:
         """The rule over the clients' models; rules that clip do so around the model the round started from."""
+        by_share = "share" in self.rule.options and hasattr(self.args, "share")
+        others = ("alpha",) if by_share else ("share", "cap")
+        weighted = by_share or not self.rule.robust
         return self.rule.use(
             [model for _, model in raw_client_grad_list],
-            weights=None if self.rule.robust else [float(count) for count, _ in raw_client_grad_list],
+            weights=[float(count) for count, _ in raw_client_grad_list] if weighted else None,
             center=extra_auxiliary_info,
-            **{option: read(self.args) for option, read in OPTIONS.items() if option in self.rule.options},
+            **{o: read(self.args) for o, read in OPTIONS.items() if o in self.rule.options and o not in others},
         )
 
     run = defend_on_aggregation  # FedML's MPI aggregator calls this one
@@ -87,7 +104,7 @@ class Defense:
 
 def chosen(args: Any) -> bool:
     """Is one of our rules switched on?"""
-    return bool(getattr(args, "enable_defense", False)) and str(getattr(args, "defense_type", "")).strip() in defenses()
+    return bool(getattr(args, "enable_defense", False)) and defense(str(getattr(args, "defense_type", ""))) is not None
 
 
 def install() -> None:

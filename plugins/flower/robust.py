@@ -59,7 +59,8 @@ class _Robust:
             chosen = rule.selects(updates, **rule.arguments(len(updates), options))
             contents, updates = [contents[i] for i in chosen], [updates[i] for i in chosen]
             rule, options = aggregation.rule("mean"), {}
-        weights = None if rule.robust else [_weight(content, self.weighted_by_key) for content in contents]
+        weighted = not rule.robust or "share" in options
+        weights = [_weight(content, self.weighted_by_key) for content in contents] if weighted else None
         arrays = to_record(rule.use(updates, weights=weights, center=self.center, **options))
         return arrays, self.train_metrics_aggr_fn(contents, self.weighted_by_key)
 
@@ -68,6 +69,7 @@ class RobustStrategy(_Robust, flower.FedAvg):
     """FedAvg with any rule by its name, those of other packages too; `fedincentive aggregate --help` lists them.
 
         RobustStrategy("multi-krum", f=2, m=5, fraction_train=0.5)
+        RobustStrategy("trimmed-mean", share=0.1, cap=0.3)      # by the nodes' example counts, none above 0.3 of all
 
     The rule's options stand beside Flower's own arguments, as keywords.
     """

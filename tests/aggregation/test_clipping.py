@@ -64,7 +64,26 @@ def test_refusals():
         centered_clipping(left, x[0], -1)
     with pytest.raises(AggregationError, match="no updates"):
         centered_clipping([], x[0], 1.0)
-    with pytest.raises(AggregationError, match="center.* not finite"):
+    with pytest.raises(AggregationError, match="The center has NaN, infinities"):
         centered_clipping(left, x[1], 1.0, nan_policy="drop")
     with pytest.raises(AggregationError, match=r"shape \(4,\)"):
         centered_clipping(left, np.zeros(4, np.float32), 1.0)
+
+
+def test_a_wrong_center_is_called_so():
+    x = updates("normal", 3, 4, np.float32)
+    with pytest.raises(AggregationError, match="The center has dtype float64, but client 0's has dtype float32"):
+        centered_clipping(x, np.zeros(4), 1.0)
+    with pytest.raises(AggregationError, match=r"The center has shape \(5,\)"):
+        centered_clipping(x, np.zeros(5, np.float32), 1.0)
+    named = [{"w": row} for row in x]
+    with pytest.raises(AggregationError, match="The center's entry 'w' has dtype float64"):
+        centered_clipping(named, {"w": np.zeros(4)}, 1.0)
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-200, 1e-290])
+def test_tiny_norms_are_clipped_too(size):
+    """Their squares are 0 in float64."""
+    x = [np.float64([3.0, 4.0]) * size, np.float64([0.0, 1.0]) * size]
+    assert np.allclose(norm_clipping(x, size) / size, [0.3, 0.9], rtol=1e-12)
+    assert np.allclose(centered_clipping(x, np.zeros(2), size) / size, [0.3, 0.9], rtol=1e-12)

@@ -118,3 +118,56 @@ def test_tensors_of_every_dtype():
             assert result.dtype == dtype and result.shape == (4, 5)
         expected = geometric_median([t.double() for t in x])
         assert torch.allclose(geometric_median(x).double(), expected, rtol=0, atol=1e-2)
+
+
+def least_sum(points: np.ndarray, weights: np.ndarray) -> float:
+    """The smallest sum of distances, by a solver of scipy's that knows nothing of medians, from several starts."""
+    optimize = library("scipy.optimize")
+
+    def cost(z: np.ndarray) -> float:
+        return float(weights @ np.linalg.norm(points - z, axis=1))
+
+    options = {"xatol": 1e-11, "fatol": 1e-13, "maxfev": 3000, "maxiter": 3000}
+    starts = [points.mean(axis=0) + 0.01, np.median(points, axis=0) - 0.01]
+    found = [optimize.minimize(cost, start, method="Nelder-Mead", options=options).fun for start in starts]
+    return min(*found, *(cost(point) for point in points))
+
+
+CLOUDS = {
+    "grid": lambda rng, n, d: rng.integers(0, 3, (n, d)).astype(float),
+    "collinear": lambda rng, n, d: np.outer(rng.integers(-5, 5, n), np.arange(1.0, d + 1)),
+    "duplicates": lambda rng, n, d: rng.standard_normal((n, d))[rng.integers(0, max(1, n // 2), n)],
+    "normal": lambda rng, n, d: rng.standard_normal((n, d)),
+}
+
+
+@pytest.mark.parametrize("kind", CLOUDS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_geometric_median_against_a_convex_solver(kind, weighted):
+    rng = np.random.default_rng(len(kind) + weighted)
+    for _ in range(12):
+        n, d = int(rng.integers(1, 10)), int(rng.integers(1, 4))
+        points = CLOUDS[kind](rng, n, d)
+        weights = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
+        weights[0] = max(weights[0], 1.0)
+        z = geometric_median(list(points), weights)
+        best = least_sum(points, weights)
+        assert reference.distance_sum(list(points), z, weights) <= best * (1 + 1e-9) + 1e-12, (points, weights)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e7, 1e15, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_size_of_one_client_moves_the_geometric_median(size, dtype):
+    """A client that far away pulls as hard as at any other distance: what counts is its direction."""
+    x = updates("normal", 10, 50, dtype)
+    far = [*x[:9], (x[9] * dtype(size)).astype(dtype)]
+    z = geometric_median(far)
+    assert np.abs(z).max() < 5 and gradient_norm(far, z.astype(np.float64), np.ones(10)) < 1e-6
+    several = [*x[:6], *((row * dtype(size)).astype(dtype) for row in x[6:])]
+    z = geometric_median(several)
+    assert np.abs(z).max() < 5 and gradient_norm(several, z.astype(np.float64), np.ones(10)) < 1e-6
+
+
+def test_geometric_median_leaves_a_client_that_is_not_the_minimiser():
+    corner = [np.float64(p) for p in [(0, 0), (1, 0), (1, 1)]]
+    assert abs(reference.distance_sum(corner, geometric_median(corner)) - (1 + np.sqrt(3)) / np.sqrt(2)) < 1e-12

@@ -17,7 +17,10 @@ from fedincentive.aggregation import native
 from fedincentive.errors import NativeUnavailable
 
 x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="about x86 instruction sets")
-MODULES = ["clipping", "coordinatewise", "distance_based", "native", "reference", "rules", "testing"]
+MODULES = [
+    *("clipping", "coordinatewise", "distance_based", "geometric", "mixing", "native", "near_median", "reference"),
+    *("bounds", "rules", "shares", "subsets", "testing"),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -18,33 +18,38 @@ from fedincentive.errors import SettingError
 from fedincentive.settings import Settings
 
 NAMES = aggregation.names()
-X = [{"w": np.random.default_rng(i).normal(size=40).astype(np.float32), "steps": np.int64([i])} for i in range(9)]
+X = [{"w": np.random.default_rng(i).normal(size=40).astype(np.float32), "steps": np.int64([i])} for i in range(15)]
 LAST = {"w": np.zeros(40, np.float32), "steps": np.int64([0])}
-POINTS = [float(i + 1) for i in range(9)]
+POINTS = [float(i + 1) for i in range(15)]
 IN_A_RUN = {  # what the functions get with alpha 0.2, normalize "paper", clip 2.5 and weights by points
     "mean": {"weights": POINTS},
     "trimmed-mean": {"alpha": 0.2, "weights": POINTS, "normalize": "paper"},
     "median": {},
-    "krum": {"f": trim_count(0.2, 9)},
-    "multi-krum": {"f": trim_count(0.2, 9)},
+    "krum": {"f": trim_count(0.2, 15)},
+    "multi-krum": {"f": trim_count(0.2, 15)},
     "geometric-median": {"weights": POINTS},
     "centered-clipping": {"center": LAST, "radius": 2.5},
     "norm-clipping": {"max_norm": 2.5, "weights": POINTS},
+    **{name: {"f": 3} for name in ("meamed", "bulyan", "mda", "monna", "smea", "caf")},
 }
 ON_FILES = {  # as options of the command
     "mean": ["--weights", ",".join(map(str, POINTS))],
     "trimmed-mean": ["--trim", "2"],
     "median": [],
-    "krum": ["--f", "2"],
+    "krum": ["--f", "3"],
     "multi-krum": ["--alpha", "0.2", "--m", "3"],
     "geometric-median": ["--threads", "1"],
     "centered-clipping": ["--clip", "2.5", "--center", "last"],
     "norm-clipping": ["--clip", "2.5"],
+    **{name: ["--f", "3"] for name in ("meamed", "bulyan", "mda", "smea")},
+    "monna": ["--f", "3", "--trusted", "4"],
+    "caf": ["--alpha", "0.2"],
 }
 OF_THE_COMMAND = {
     **IN_A_RUN,
     "trimmed-mean": {"trim": 2},
-    "multi-krum": {"f": 2, "m": 3},
+    "multi-krum": {"f": 3, "m": 3},
+    "monna": {"f": 3, "trusted": 4},
     "geometric-median": {},
     "norm-clipping": {"max_norm": 2.5},
 }
@@ -82,7 +87,7 @@ def test_a_run_calls_the_function_with_its_own_options(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_knows_every_rule(files, name: str) -> None:
     done = command("--rule", name, *ON_FILES[name], "--out", "out", *files)
-    assert done.exit_code == 0 and f"out: {name} of 9 updates" in done.output, done.output
+    assert done.exit_code == 0 and f"out: {name} of 15 updates" in done.output, done.output
     with StoredUpdate("out") as found:
         assert same(dict(found), rule(name).call(X, **OF_THE_COMMAND[name]))
 
@@ -100,7 +105,7 @@ def test_the_command_knows_every_rule(files, name: str) -> None:
         ),
         (["--rule", "krum", "--f", "1", "--nan-policy", "drop"], "--nan-policy does not go with --rule krum"),
         (["--rule", "crum", "--f", "1"], "no aggregation rule 'crum'; did you mean 'krum'?"),
-        (["--rule", "krum", "--f", "4"], "Krum needs n >= 2f + 3 clients. Got f=4, n=9."),
+        (["--rule", "krum", "--f", "7"], "Krum needs n >= 2f + 3 clients. Got f=7, n=15."),
     ],
 )
 def test_mistakes_are_met_in_words(files, words: list[str], message: str) -> None:
@@ -112,11 +117,11 @@ def test_the_help_says_what_each_rule_needs() -> None:
     text = " ".join(command("--help").output.split())
     for each in aggregation.rules():
         assert f"{each.name} {each.conventions}" in text
-    assert "n - f - 2 nearest others; n >= 2f + 3. Needs --f or --alpha." in text
+    assert "to n - f - 1, n >= 2f + 1. Needs --f or --alpha. Takes --convention" in text
 
 
 def test_files_of_which_a_rule_needs_all(files) -> None:
-    held = StoredUpdates([*files[:8], X[8]])  # one is in memory
+    held = StoredUpdates([*files[:14], X[14]])  # one is in memory
     assert same(rule("krum").use(held, f=2), rule("krum")(X, f=2))
     with pytest.raises(fedincentive.errors.AggregationError, match="is also where the result should go"):
         rule("krum").use(StoredUpdates(files, out=files[3]), f=2)
@@ -129,7 +134,7 @@ def test_files_of_which_a_rule_needs_all(files) -> None:
 def test_a_rule_of_another_package(house, files) -> None:
     found = rule("shrunk-mean")
     assert aggregation.names() == [*NAMES, "shrunk-mean"]
-    expected = {name: sum(update[name] for update in X) / 9 * 0.5 for name in X[0]}
+    expected = {name: sum(update[name] for update in X) / 15 * 0.5 for name in X[0]}
     assert same(found(X, factor=0.5), expected)
     with pytest.raises(SettingError, match="'shrunk_mean'; did you mean 'shrunk-mean'"):
         rule("shrunk_mean")

@@ -184,7 +184,7 @@ def damaged(path: Path, change: str) -> None:
         ("flip", "is damaged in entry 'weight' \\(chunk 2\\)"),
         ("cut", "has .* bytes, .* is truncated or damaged"),
         ("grown", "has .* bytes, .* is truncated or damaged"),
-        ("foreign", "is not a safetensors file: .* must be converted"),
+        ("foreign", "is not a safetensors file: .* known by .pt"),
         ("empty", "is not a safetensors file"),
         ("header", "is not a safetensors file"),
         ("deep", "is not a safetensors file"),
@@ -213,9 +213,12 @@ def test_a_bad_file_is_named_with_its_client(five, tmp_path: Path, change: str, 
 def test_a_pipe_or_a_directory_is_no_update(five, tmp_path: Path) -> None:
     _, paths = five
     os.mkfifo(tmp_path / "pipe")
-    for bad in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(AggregationError, match=f"{bad} of client '5' is not a file"):
-            median([*paths, bad])
+    for bad, message in (
+        ("pipe", "pipe of client '5' is not a file"),
+        ("", "The folder .* is not one client's update"),
+    ):
+        with pytest.raises(AggregationError, match=message):
+            median([*paths, tmp_path / bad])
 
 
 def test_no_metadata_may_be_said_aloud(tmp_path: Path) -> None:

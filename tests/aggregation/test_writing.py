@@ -31,7 +31,7 @@ def test_the_last_of_two_writers_wins_whole(tmp_path: Path) -> None:
     paths = {value: store(tmp_path / f"{value}", {"w": np.full(10**6, value, np.float32)}) for value in (1, 2)}
 
     def write(value: int) -> None:
-        weighted_mean(StoredUpdates([paths[value]] * 4, out=tmp_path / "out"))
+        weighted_mean(StoredUpdates([paths[value]], out=tmp_path / "out"))
 
     with ThreadPoolExecutor(2) as writers:
         for _ in range(10):

@@ -13,7 +13,7 @@ from fedincentive.aggregation import native
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 UNITS = [
-    *("core/plan", "core/files", "core/mapped", "core/crc32c"),
+    *("core/plan", "core/process", "core/files", "core/mapped", "core/crc32c"),
     *("cpu/dispatch", "cpu/reduce", "cpu/stored", "cpu/distances"),
     *("cpu/isa_scalar", "cpu/isa_avx2", "cpu/isa_avx512"),
 ]

@@ -48,6 +48,10 @@ found = {
     "geometric_median": result("geometric_median"),
     "centered_clipping": result("centered_clipping", tau=2.5),
     "weighted_mean": result("weighted_mean"),
+    "by share": result("coordinate_trimmed_mean", share=0.3, cap=0.4),
+    "nnm+coordinate_median": result("nnm+coordinate_median", byzantine_client_num=1),
+    "meamed": result("meamed", byzantine_client_num=1),
+    "robust_bulyan": result("robust_bulyan", (1, 2, 3, 4, 5, 6, 1000), (1,) * 7, byzantine_client_num=1),
     "shrunk_mean": result("shrunk_mean", tau=0.25),
 }
 defender = FedMLDefender.get_instance()
@@ -79,6 +83,9 @@ def rules(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         ("coordinate_median", 3.0),
         ("geometric_median", 3.0),
         ("weighted_mean", (5 * 1 + 1 * 2 + 9 * 3 + 2 * 4 + 7 * 1000) / 24),
+        ("by share", 3.1875),  # of 24 samples 7.2 go on each side: 7.8 of the 3s and 1.8 of the 4s are left
+        ("nnm+coordinate_median", 2.5),
+        ("meamed", 2.5),
     ],
 )
 def test_rule_gives(rules: dict[str, Any], name: str, expected: float) -> None:
@@ -87,7 +94,7 @@ def test_rule_gives(rules: dict[str, Any], name: str, expected: float) -> None:
     assert (seen, unchanged, benign) == (9, True, 5)  # counters take the largest, no client's update is touched
 
 
-@pytest.mark.parametrize("name", ["robust_krum", "multi_krum", "centered_clipping"])
+@pytest.mark.parametrize("name", ["robust_krum", "multi_krum", "centered_clipping", "robust_bulyan"])
 def test_rule_withstands_the_outlier(rules: dict[str, Any], name: str) -> None:
     value, _, unchanged, _ = rules[name]
     assert 0.5 <= value <= 4.0 and unchanged

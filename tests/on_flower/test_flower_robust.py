@@ -143,6 +143,20 @@ def test_any_rule_by_its_name(rule: str, options: dict, strategy: theirs.FedAvg)
     assert dict(metrics) == pytest.approx(dict(their_metrics))
 
 
+def test_trimming_by_the_share_of_the_examples() -> None:
+    """Of 24 examples 7.2 go on each side: 7.8 of the 3s and 1.8 of the 4s are left."""
+    sent = [{"w": np.float32([value])} for value in (1, 2, 3, 4, 1000)]
+    strategy = ours.RobustStrategy("trimmed-mean", share=0.3, cap=0.4)
+    assert aggregated(strategy, replies(sent, [5, 1, 9, 2, 7]))["w"].tolist() == [3.1875]
+    with pytest.raises(AggregationError, match="Client 4 holds 87.5 % of the weight"):
+        aggregated(ours.RobustStrategy("trimmed-mean", share=0.3), replies(sent, [1, 1, 1, 0, 21]))
+
+
+def test_what_stands_before_a_rule() -> None:
+    sent = [{"w": np.float32([value])} for value in (1, 2, 3, 4, 1000)]
+    assert aggregated(ours.RobustStrategy("nnm+median", f=1), replies(sent))["w"].tolist() == [2.5]
+
+
 def test_a_rule_of_another_package_by_its_name(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(install_shrunk_mean(tmp_path)))
     strategy = ours.RobustStrategy("shrunk-mean", clip=0.5, fraction_evaluate=0.0)
