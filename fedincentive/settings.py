@@ -118,6 +118,12 @@ class Settings:
     options: Mapping[str, Any] | None = setting(
         checks.optional(checks.mapping), None, help="Settings of installed payments: a mapping from each one's name."
     )
+    contribution: str | None = setting(
+        checks.optional(checks.one_of("exact", "gtg", "loo", "cgsv")),
+        None,
+        help="How the center measures what each update was worth in a round: Shapley values exactly (at most 16 agents) "
+        "or estimated, leave-one-out, or by direction alone; not at all when not given.",
+    )
     # Agents
     slope: str | None = setting(
         checks.optional(checks.one_of("bounded", "paper", "counterfactual", "closed-form")),

@@ -81,9 +81,12 @@ class Row:
     asks: ClassVar[tuple[str, ...]] = ()
     chooses: ClassVar[bool] = True  # agents choose s; otherwise it is assigned
     measured: ClassVar[bool] = False  # payments follow what was delivered, whatever was claimed
-    evaluations: ClassVar[str] = "0"  # model evaluations of the center in a round, as a formula of n
     pays_d: ClassVar[str] = "none"  # what an update costs its agent: none, relative, groves-d, audited
     promises: ClassVar[tuple[Promise, ...]] = ()
+
+    def evaluations(self, n: int) -> int:
+        """How many models the center evaluates in a training round."""
+        return 0
 
     def suits(self, stage: Stage) -> str:
         """Why the row cannot be played on this game, or nothing."""

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..game.arrays import Array
@@ -32,7 +34,9 @@ class Fact(Row):
             return "trios need three agents"
         return super().suits(stage) or ("" if stage.game.valuation.alone(stage.s_max) is not None else "A_i is not known")
 
-    def terms(self, stage: Stage, reports: Reports) -> tuple[Array, Array, Array, Array]:
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def terms(stage: Stage, reports: Reports) -> tuple[Array, Array, Array, Array]:
         """(m*, fee D, lam, K) from what is reported; nobody with nothing to gain is charged."""
         m = stage.alone_best(reports.c)
         fee = np.maximum(stage.values(m) - stage.alone(m), 0.0)

@@ -8,8 +8,10 @@ What agents gain by other updates than grad v_i is searched in `lies.updates`.
 
 from __future__ import annotations
 
-from .base import Promise
+from ..game.arrays import Array
+from .base import Posting, Promise, Reports
 from .ours import UpbredRow
+from .stage import Stage
 
 
 class GradientRelative(UpbredRow):

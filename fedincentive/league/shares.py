@@ -50,7 +50,10 @@ class Shares(Row):
 class LeaveOneOut(Shares):
     """By U(N) - U(N without i)."""
 
-    name, source, measured, evaluations = "loo-share", "leave-one-out", True, "n + 1"
+    name, source, measured = "loo-share", "leave-one-out", True
+
+    def evaluations(self, n: int) -> int:
+        return n + 1
 
     def scores(self, stage: Stage, held: Array) -> Array:
         everyone = held.sum(axis=-2, keepdims=True)
@@ -60,7 +63,10 @@ class LeaveOneOut(Shares):
 class ShapleyShare(Shares):
     """By the Shapley value of U."""
 
-    name, source, measured, evaluations = "shapley-share", "Shapley 1953; GTG-Shapley: Liu et al. 2022", True, "2^n"
+    name, source, measured = "shapley-share", "Shapley 1953", True
+
+    def evaluations(self, n: int) -> int:
+        return int(2**n)
 
     def scores(self, stage: Stage, held: Array) -> Array:
         masks, weights = subsets(held.shape[-2]), shapley_weights(held.shape[-2])

@@ -14,9 +14,9 @@ from ..game.arrays import Array
 from ..game.random_games import names as agent_names
 
 SHARES = np.unique(np.concatenate([np.linspace(0.0, 1.0, 33), 2.0 ** -np.arange(6, 15)]))
-ZOOMS, INNER = 12, np.linspace(-1.0, 1.0, 9)
+ZOOMS, INNER = 8, np.linspace(-1.0, 1.0, 9)
 SWEEPS = 400  # of best replies before the league calls it no rest
-CLOSE = 1e-7  # of s_max: best replies that move less rest
+CLOSE = 3e-6  # of s_max: best replies that move less rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,16 @@ class Stage:
         return found
 
     def alone_best(self, c: Array) -> Array:
-        """t*(c) = argmax A_i(t) - c_i t."""
-        return peaks(lambda T: self.alone(T) - c * T, self.s_max)[0]
+        """t*(c) = argmax A_i(t) - c_i t; the last answers are kept, as every search asks again."""
+        if (key := c.tobytes()) not in self._found:
+            if len(self._found) > 64:
+                self._found.clear()
+            self._found[key] = peaks(lambda T: self.alone(T) - c * T, self.s_max)[0]
+        return self._found[key]
+
+    @cached_property
+    def _found(self) -> dict[bytes, Array]:
+        return {}
 
     @cached_property
     def t_star(self) -> Array:

@@ -26,7 +26,12 @@ from ..settings import Settings
 from .base import Event, Payment, Promises
 from .contribution import Contribution
 from .exact import MINOR, SCALE, Amounts, apportion, quantise, rate, relative, whole
+from .groves_d import GrovesUpdates
 from .oracles import Oracles, UpdateOracle, ValuationOracle
+from .reimburse import Reimburse
+from .relative import Relative
+from .sandwich import Levels, Sandwich
+from .share import Share
 from .truthful import Truthful
 
 __all__ = [
@@ -57,7 +62,17 @@ __all__ = [
     "whole",
 ]
 
-REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in (Contribution, Truthful)}, "payment")
+OURS: tuple[type[Payment], ...] = (
+    Contribution,
+    Truthful,
+    GrovesUpdates,
+    Relative,
+    Share,
+    Reimburse,
+    Sandwich,
+    Levels,
+)
+REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in OURS}, "payment")
 TOGETHER = {"none": (), "both": ("contribution", "truthful")}
 
 names = REGISTRY.names
@@ -94,7 +109,7 @@ def chosen(setting: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(one for name in listed for one in TOGETHER.get(name.strip(), (name.strip(),)))
 
 
-_BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in (Contribution, Truthful) for rule in cls.rules}
+_BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in OURS for rule in cls.rules}
 
 
 def by_rule(rule: str) -> type[Payment] | None:

@@ -1,0 +1,206 @@
+"""The search for lies that pay: reports of costs and needs, contributions, points never delivered, updates, names.
+
+Scales of the truth, the ends of the range, the middles between what the others say, then refinement around the best.
+A lie is made before contributions move, and everyone replies to what it makes of the payments; the liar's utility
+counts its true cost and value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from ..game import DataValue, Quadratic
+from ..game.arrays import Array
+from .base import Reports, Row, compared
+from .stage import Stage, deviations, peaks, unilateral
+
+SCALES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0, 3.0)
+REFINEMENTS = 3
+UPDATE_SCALES = (0.0, 0.5, 1.5, 2.0, 3.0)
+ROUNDS = 20  # of training, with a step that halves the distance to the best model
+SEARCH = f"{len(SCALES)} scales from 0 to {SCALES[-1]:g}, middles between the others, {REFINEMENTS} refinements"
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What an agent says or does, and what it gains by it."""
+
+    kind: str  # c, need, s, deliver, d, names, merge
+    agent: str
+    truth: float
+    told: float
+    gain: float
+
+    def __str__(self) -> str:
+        if self.kind in ("names", "merge"):
+            what = "takes two names" if self.kind == "names" else "merge"
+            return f"{self.agent} {what}, gain {self.gain:.4g}"
+        verb = {"s": "gives", "deliver": "delivers", "d": "scales its updates by"}.get(self.kind, f"reports {self.kind} =")
+        return f"{self.agent} {verb} {self.told:.6g} instead of {self.truth:.6g}, gain {self.gain:.4g}"
+
+
+def best_report(row: Row, stage: Stage, reports: Reports, kind: str, s: Array, u: Array) -> Lie:
+    """The most that any agent gains by another report of this kind."""
+    truth, best = getattr(reports, kind), Lie(kind, stage.game.agents[0], 0.0, 0.0, 0.0)
+    for i, agent in enumerate(stage.game.agents):
+        others = np.sort(np.delete(truth, i))
+        told = np.unique([*(scale * truth[i] for scale in SCALES), *(0.5 * (others[1:] + others[:-1]))])
+        gains = np.array([told_gain(row, stage, reports, kind, i, value, s, u) for value in told])
+        width = float(np.diff(told).mean()) if len(told) > 1 else 0.0
+        for _ in range(REFINEMENTS):
+            top, width = told[gains.argmax()], 0.5 * width
+            more = np.array([max(top - width, 0.0), top + width])
+            found = [told_gain(row, stage, reports, kind, i, value, s, u) for value in more]
+            told, gains = np.append(told, more), np.append(gains, found)
+        k = int(gains.argmax())
+        if gains[k] > best.gain:
+            best = Lie(kind, agent, float(truth[i]), float(told[k]), float(gains[k]))
+    return best
+
+
+def told_gain(
+    row: Row, stage: Stage, reports: Reports, kind: str, i: int, value: float, s: Array, u: Array
+) -> float:
+    """What agent i gains by reporting `value`, after all contributions have moved from s to their new rest."""
+    lied = reports.lying(kind, i, value)
+    after = row.moves(stage, lied, s).s
+    return float(row.utilities(stage, lied, after)[i] - u[i])
+
+
+def best_contribution(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie:
+    """Regret: the most that any agent gains by another s of its own."""
+    t, top = peaks(lambda T: deviations(lambda S: row.utilities(stage, reports, S), s, T), stage.s_max)
+    return _largest("s", stage, s, t, top - u)
+
+
+def best_fabrication(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie:
+    """Claims s_i or s_max_i and delivers less."""
+    if row.pays_d == "audited":
+        return Lie("deliver", stage.game.agents[0], 0.0, 0.0, 0.0)  # s is attested
+    found = []
+    for claim in (s, stage.s_max):
+        t, top = peaks(lambda T, claim=claim: delivered(row, stage, reports, s, claim, T), claim)  # type: ignore[misc]
+        found.append(_largest("deliver", stage, claim, t, top - u))
+    return max(found, key=lambda lie: lie.gain)
+
+
+def delivered(row: Row, stage: Stage, reports: Reports, s: Array, claim: Array, T: Array) -> Array:
+    """u_i where i alone claims claim_i and delivers T[b, i]."""
+    claimed = unilateral(s, np.broadcast_to(claim, T.shape))
+    return np.einsum("bii->bi", row.utilities(stage, reports, claimed, unilateral(s, T)))
+
+
+def _largest(kind: str, stage: Stage, truth: Array, told: Array, gains: Array) -> Lie:
+    i = int(gains.argmax())
+    gain = max(float(gains[i]), 0.0)
+    return Lie(kind, stage.game.agents[i], float(truth[i]), float(told[i]), gain)
+
+
+def two_names(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
+    """What the best placed agent gains by halving its points between two names; negative where all lose."""
+    if row.pays_d in ("relative", "groves-d"):
+        return _names_of_updates(row, stage, s)
+    before = row.named(stage, reports, np.diag(s))
+    if before is None:
+        return None
+    found = []
+    for i, agent in enumerate(stage.game.agents):
+        held = np.vstack([np.diag(s), np.eye(stage.n)[i] * s[i] / 2.0])
+        held[i, i] = s[i] / 2.0
+        after = row.named(stage, reports, held)
+        assert after is not None
+        found.append(Lie("names", agent, s[i], s[i] / 2.0, float(after[i] + after[-1] - before[i])))
+    return max(found, key=lambda lie: lie.gain)
+
+
+def merger(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
+    """What the best placed pair gains by enrolling under one name."""
+    before = row.named(stage, reports, np.diag(s))
+    if before is None or stage.n < 3 or row.pays_d in ("relative", "groves-d"):
+        return None
+    found = []
+    for i, j in combinations(range(stage.n), 2):
+        held = np.delete(np.diag(s), j, axis=0)
+        held[i, j] = s[j]
+        after = row.named(stage, reports, held)
+        assert after is not None
+        pair = f"{stage.game.agents[i]} and {stage.game.agents[j]}"
+        found.append(Lie("merge", pair, s[i] + s[j], s[i] + s[j], float(after[i] - before[i] - before[j])))
+    return max(found, key=lambda lie: lie.gain)
+
+
+def curvatures(stage: Stage) -> Array | None:
+    """k_i, where v_i = ... - k_i |w - x_i|^2 / 2; None where w bends v_i otherwise."""
+    valuation = stage.game.valuation
+    if isinstance(valuation, DataValue):
+        return np.broadcast_to(valuation.fit, (stage.n,)).astype(float)
+    if isinstance(valuation, Quadratic):
+        mean = float(np.trace(valuation.stiffness)) / len(valuation.stiffness)
+        return np.full(stage.n, mean) if np.allclose(valuation.stiffness, mean * np.eye(stage.game.m)) else None
+    return None
+
+
+def update_pay(how: str, d: Array, h: float, k: Array) -> Array:
+    """What a round pays on the updates d (rows), in floats; exact amounts are `payments.pooled`'s."""
+    if how == "relative":
+        return compared(-0.5 * h * np.sum(d**2, axis=1))
+    if how != "groves-d":
+        return np.zeros(len(d))
+    n, gram = len(d), d @ d.T
+    cross = gram - np.diag(np.diag(gram))
+    pairs = h**2 * (k[:, None] + k[None]) * cross
+    both = 0.5 * pairs.sum()
+    own = compared(0.5 * (k * h**2 - h) * np.diag(gram))
+    return own + h**2 * k * cross.sum(axis=1) - (both - pairs.sum(axis=1)) / (n - 2)
+
+
+def train(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> tuple[Array, Array]:
+    """(v after training, payments by name on the updates) where name a sends sum_i sends[a, i] d_i.
+
+    Later rounds weigh more, so that a patient agent does not gain by holding back early (docs/truthful.md).
+    """
+    game = stage.game
+    bend = game.valuation.curvature(s)
+    mean = bend[1] if bend is not None and bend[1] > 0.0 else 1.0
+    known = curvatures(stage)
+    k = (sends != 0.0) @ (np.full(stage.n, mean) if known is None else known)
+    h, w, paid = 0.5 / mean / len(sends), game.w0, np.zeros(len(sends))
+    for t in range(rounds):
+        d = sends @ game.gradients(w, s)
+        paid += 0.5 ** (rounds - 1 - t) * update_pay(row.pays_d, d, h, k)
+        w = w + h * d.sum(axis=0)
+    return game.values(w, s), paid
+
+
+def best_update(row: Row, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS) -> Lie:
+    """The most that any agent gains by scaling its updates through the whole training."""
+    best = Lie("d", stage.game.agents[0], 1.0, 1.0, 0.0)
+    if row.pays_d == "audited":
+        return best  # another update than the gradient is fined
+    for i, agent in enumerate(stage.game.agents):
+        for scale in scales:
+            if (gain := scaled_gain(row, stage, s, i, scale, rounds)) > best.gain:
+                best = Lie("d", agent, 1.0, scale, gain)
+    return best
+
+
+def scaled_gain(row: Row, stage: Stage, s: Array, i: int, scale: float, rounds: int = ROUNDS) -> float:
+    sends = np.eye(stage.n)
+    values, paid = train(row, stage, s, sends, rounds)
+    sends[i, i] = scale
+    lied, lied_paid = train(row, stage, s, sends, rounds)
+    return float(lied[i] + lied_paid[i] - values[i] - paid[i])
+
+
+def _names_of_updates(row: Row, stage: Stage, s: Array) -> Lie:
+    """Two names that both send the gradient, where updates are paid for."""
+    values, paid = train(row, stage, s, np.eye(stage.n))
+    found = []
+    for i, agent in enumerate(stage.game.agents):
+        after, after_paid = train(row, stage, s, np.vstack([np.eye(stage.n), np.eye(stage.n)[i]]))
+        gain = after[i] + after_paid[i] + after_paid[-1] - values[i] - paid[i]
+        found.append(Lie("names", agent, 1.0, 2.0, float(gain)))
+    return max(found, key=lambda lie: lie.gain)
