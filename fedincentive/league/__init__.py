@@ -16,7 +16,7 @@ from .fedbr import SharedCosts
 from .gradients import GradientRelative, GrovesD
 from .lies import Lie
 from .needs import OneForOne, PayWhatYouContribute
-from .ours import TruthfulRow, TwoPhaseRow, UpbredRow
+from .ours import AttestedTwoPhase, TruthfulRow, TwoPhaseRow, UpbredRow
 from .shaping import RealFM, Shaping
 from .shares import Agreement, LeaveOneOut, ShapleyShare, Shares
 from .stage import Stage, draw
@@ -24,9 +24,9 @@ from .stage import Stage, draw
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        Planner(), Everything(), UpbredRow(), TruthfulRow(), TwoPhaseRow(), SharedCosts(), Shaping(), RealFM(), Fact(),
-        OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(), Agreement(), GradientRelative(),
-        GrovesD(),
+        Planner(), Everything(), UpbredRow(), TruthfulRow(), TwoPhaseRow(), AttestedTwoPhase(), SharedCosts(), Shaping(), RealFM(),
+        Fact(), OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(), Agreement(),
+        GradientRelative(), GrovesD(),
     )
 }  # fmt: skip
 

@@ -105,6 +105,10 @@ class Row:
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:
         return np.zeros(S.shape)
 
+    def settled(self, stage: Stage, s: Array) -> Array:
+        """Payments that no choice of s moves."""
+        return np.zeros(len(s))
+
     def utilities(self, stage: Stage, reports: Reports, S: Array, T: Array | None = None) -> Array:
         """level_i - c_i + payment_i where S is claimed and T delivered, the claim unless given."""
         T = S if T is None else T

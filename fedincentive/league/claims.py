@@ -14,10 +14,17 @@ from .columns import NOISE, Played
 from .lies import Lie
 from .stage import Stage
 
+SEARCHES = {
+    "truthful": lies.SEARCH,
+    "truthful updates": lies.ROUND_SEARCH,
+    "equilibrium": "grid, ends and refinement over each agent's s",
+    "delivered": "claims of s and s_max, grid over what is delivered",
+    "false-name-proof": "every agent halved into two names",
+}
 TOLERANCE = 1e-4  # of utilities, and of welfare against the planner
 ASSUMPTIONS: dict[str, Callable[[Stage], bool]] = {
     "common curve": lambda stage: stage.label.startswith("--family common"),
-    "fit 0": lambda stage: bool(np.all(stage.values(stage.t_star) >= stage.alone(stage.t_star) - NOISE)),
+    "fit 0": lambda stage: stage.shared is not None and not np.any(stage.shared.fit),
     "costs known": lambda stage: False,  # here they are asked
     "threshold utility": lambda stage: False,  # values are graded here
     "n divisible by 3": lambda stage: stage.n % 3 == 0,
@@ -58,6 +65,12 @@ def _lie(*kinds: str) -> Check:
 
 def of_lie(lie: Lie) -> Finding:
     return Finding(lie.gain, str(lie), f"{lie.kind}:{lie.agent}:{lie.told!r}")
+
+
+def _updates(row: Row, stage: Stage, played: Played) -> Finding:
+    """The best update of one round, beyond the gain that the row's paper allows."""
+    lie, allowed = lies.best_round(row, stage, np.array(played.s))
+    return Finding(lie.gain - allowed, f"in one round {lie}, proved are at most {allowed:.4g}")
 
 
 def _balanced(row: Row, stage: Stage, played: Played) -> Finding:
@@ -111,7 +124,7 @@ CHECKS: dict[str, Check] = {
     "full contribution": _full,
     "individually rational": _column("vs alone", -1.0, "the worst agent against training alone:"),
     "truthful": _lie(),
-    "truthful updates": _lie("d"),
+    "truthful updates": _updates,
     "delivered": _lie("deliver"),
     "false-name-proof": _lie("names"),
     "maximal welfare": _welfare,
@@ -140,7 +153,8 @@ class Verdict:
         note = f" [{self.note}]" if self.note else ""
         text = f"{self.row}: {self.claim}{given}{note}: {self.verdict}"
         if self.verdict == "held":
-            text += f" in {self.games} of {self.games} games, search = {lies.SEARCH}"
+            search = SEARCHES.get(self.claim)
+            text += f" in {self.games} of {self.games} games" + (f", search = {search}" if search else "")
         elif self.verdict == "broken":
             text += f" in {self.broken} of {self.games} games; {self.worst}"
         elif self.verdict.startswith("outside"):

@@ -90,7 +90,7 @@ def measure(row: Row, stage: Stage, seed: int) -> Played:
         "lie d": gain("d"),
         "treasury": treasury,
         "vs out": float((exact - stage.alone(np.zeros(stage.n))).min()) if known else None,
-        "vs alone": float((u - stage.outside).min()) if known else None,
+        "vs alone": float((u + row.settled(stage, s) - stage.outside).min()) if known else None,
         "names": gain("names"),
         "merge": gain("merge"),
         "fabr.": gain("deliver"),

@@ -7,8 +7,10 @@ counts its true cost and value.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +23,18 @@ SCALES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0, 3.0)
 REFINEMENTS = 3
 UPDATE_SCALES = (0.0, 0.5, 1.5, 2.0, 3.0)
 ROUNDS = 20  # of training, with a step that halves the distance to the best model
+ROUND_SEARCH = "one round, from -1 to 5 times the gradient and along the slope of the utility"
 SEARCH = f"{len(SCALES)} scales from 0 to {SCALES[-1]:g}, middles between the others, {REFINEMENTS} refinements"
+
+
+class Step(NamedTuple):
+    """A training round: the updates sent, its step h, the curvatures, its weight, and the model after it."""
+
+    d: Array
+    h: float
+    k: Array
+    weight: float
+    w: Array
 
 
 @dataclass(frozen=True)
@@ -76,10 +89,10 @@ def best_contribution(row: Row, stage: Stage, reports: Reports, s: Array, u: Arr
     return _largest("s", stage, s, t, top - u)
 
 
-def best_fabrication(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie:
-    """Claims s_i or s_max_i and delivers less."""
+def best_fabrication(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie | None:
+    """Claims s_i or s_max_i and delivers less; None where an audit attests s, which is not played here."""
     if row.pays_d == "audited":
-        return Lie("deliver", stage.game.agents[0], 0.0, 0.0, 0.0)  # s is attested
+        return None
     found = []
     for claim in (s, stage.s_max):
         t, top = peaks(lambda T, claim=claim: delivered(row, stage, reports, s, claim, T), claim)  # type: ignore[misc]
@@ -112,7 +125,7 @@ def two_names(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
         held[i, i] = s[i] / 2.0
         after = row.named(stage, reports, held)
         assert after is not None
-        found.append(Lie("names", agent, s[i], s[i] / 2.0, float(after[i] + after[-1] - before[i])))
+        found.append(Lie("names", agent, float(s[i]), float(s[i]) / 2.0, float(after[i] + after[-1] - before[i])))
     return max(found, key=lambda lie: lie.gain)
 
 
@@ -128,7 +141,7 @@ def merger(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
         after = row.named(stage, reports, held)
         assert after is not None
         pair = f"{stage.game.agents[i]} and {stage.game.agents[j]}"
-        found.append(Lie("merge", pair, s[i] + s[j], s[i] + s[j], float(after[i] - before[i] - before[j])))
+        found.append(Lie("merge", pair, float(s[i] + s[j]), float(s[i] + s[j]), float(after[i] - before[i] - before[j])))
     return max(found, key=lambda lie: lie.gain)
 
 
@@ -157,8 +170,8 @@ def update_pay(how: str, d: Array, h: float, k: Array) -> Array:
     return own + h**2 * k * cross.sum(axis=1) - (both - pairs.sum(axis=1)) / (n - 2)
 
 
-def train(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> tuple[Array, Array]:
-    """(v after training, payments by name on the updates) where name a sends sum_i sends[a, i] d_i.
+def steps(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> Iterator[Step]:
+    """Training where name a sends sum_i sends[a, i] d_i, with a step that halves the distance to the best model.
 
     Later rounds weigh more, so that a patient agent does not gain by holding back early (docs/truthful.md).
     """
@@ -167,19 +180,54 @@ def train(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) 
     mean = bend[1] if bend is not None and bend[1] > 0.0 else 1.0
     known = curvatures(stage)
     k = (sends != 0.0) @ (np.full(stage.n, mean) if known is None else known)
-    h, w, paid = 0.5 / mean / len(sends), game.w0, np.zeros(len(sends))
+    h, w = 0.5 / mean / len(sends), game.w0
     for t in range(rounds):
         d = sends @ game.gradients(w, s)
-        paid += 0.5 ** (rounds - 1 - t) * update_pay(row.pays_d, d, h, k)
         w = w + h * d.sum(axis=0)
-    return game.values(w, s), paid
+        yield Step(d, h, k, 0.5 ** (rounds - 1 - t), w)
 
 
-def best_update(row: Row, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS) -> Lie:
-    """The most that any agent gains by scaling its updates through the whole training."""
-    best = Lie("d", stage.game.agents[0], 1.0, 1.0, 0.0)
+def train(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> tuple[Array, Array]:
+    """(v after training, payments by name on the updates)."""
+    taken = list(steps(row, stage, s, sends, rounds))
+    paid = sum((one.weight * update_pay(row.pays_d, one.d, one.h, one.k) for one in taken), start=np.zeros(len(sends)))
+    return stage.game.values(taken[-1].w, s), paid
+
+
+def best_round(row: Row, stage: Stage, s: Array) -> tuple[Lie, float]:
+    """(the best update of the first round, the gain that is proved to be the most for that agent)."""
+    game, first = stage.game, next(steps(row, stage, s, np.eye(stage.n), 1))
+    g = game.gradients(game.w0, s)
+    moved = first.w - game.w0
+    turned = game.gradients(first.w, s) - g
+    best, allowed = Lie("d", game.agents[0], 1.0, 1.0, 0.0), 0.0
+    for i, agent in enumerate(game.agents):
+        error = turned[i] + (first.k[i] * moved if row.pays_d == "groves-d" else 0.0)
+        bound = 0.5 * first.h * float(error @ error)
+        if row.pays_d == "groves-d":
+            bound /= max(1.0 - first.h * first.k[i], 1e-9)
+
+        def utility(a: float, along: Array, i: int = i) -> float:
+            d = g.copy()
+            d[i] = g[i] + a * along
+            w = game.w0 + first.h * d.sum(axis=0)
+            return float(game.values(w, s)[i] + update_pay(row.pays_d, d, first.h, first.k)[i])
+
+        for along in (g[i], error):
+            top, value = peaks(
+                lambda T, along=along: np.array([[utility(a - 2.0, along)] for a in T[:, 0]]), np.array([6.0])  # type: ignore[misc]
+            )
+            gain = float(value[0]) - utility(0.0, along)
+            if gain - bound > best.gain - allowed:
+                best, allowed = Lie("d", agent, 1.0, float(top[0]) - 1.0, gain), bound
+    return best, allowed
+
+
+def best_update(row: Row, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS) -> Lie | None:
+    """The most that any agent gains by scaling its updates through the whole training; None where they are audited."""
     if row.pays_d == "audited":
-        return best  # another update than the gradient is fined
+        return None
+    best = Lie("d", stage.game.agents[0], 1.0, 1.0, 0.0)
     for i, agent in enumerate(stage.game.agents):
         for scale in scales:
             if (gain := scaled_gain(row, stage, s, i, scale, rounds)) > best.gain:

@@ -23,7 +23,7 @@ class TruthfulRow(UpbredRow):
     """p*_i = the others' improvement since (w0, s0), as `h: previous` telescopes to; updates are audited."""
 
     name, source, pays_d = "t-upbred", "the paper, T-UPBReD with audits", "audited"
-    promises = (Promise("truthful", note="epsilon per round, with both oracles"), Promise("equilibrium"))
+    promises = (Promise("truthful", note="epsilon per round, with audits, which the league does not play"), Promise("equilibrium"))
 
     def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:
         return UpbredRow().moves(stage, reports, start)  # the paper leaves p* out of the slope of s
@@ -56,7 +56,6 @@ class TwoPhaseRow(Row):
         Promise("equilibrium"),
         Promise("budget balanced"),
         Promise("delivered", note="the paper takes s as observed"),
-        Promise("individually rational", note="Table 1 has no tick here, and no claim is made"),
     )
 
     def beta(self, stage: Stage) -> float:
@@ -75,3 +74,9 @@ class TwoPhaseRow(Row):
     def entries(self, stage: Stage, reports: Reports, s: Array, seed: int) -> list[Posting]:
         rates = texts(stage, np.full(stage.n, self.beta(stage)))
         return [("relative/1", {"rates": rates, "amounts": points(stage, s), "unit": 10**6})]
+
+
+class AttestedTwoPhase(TwoPhaseRow):
+    """2P-UPBReD where an audit knows what was delivered: claims beyond it are not paid."""
+
+    name, source, measured = "2p-attested", "the paper, Algorithm 2, with attested points", True

@@ -21,7 +21,10 @@ class Shares(Row):
     """By s_i, the size of what was claimed."""
 
     name, source = "size-share", "the usual pro-rata split"
-    promises: tuple[Promise, ...] = (Promise("equilibrium"), Promise("false-name-proof"), Promise("budget balanced"))
+    promises: tuple[Promise, ...] = (
+        Promise("equilibrium"),
+        Promise("false-name-proof", note="asked of every share"),
+    )
 
     def budget(self, stage: Stage) -> float:
         return 0.5 * float(stage.c @ stage.s_max)
@@ -78,7 +81,7 @@ class Agreement(Shares):
 
     name, source = "agreement-share", "correlated agreement (Shnayder et al. 2016), recalled; effort is s_i/s_max_i"
     measured = True
-    promises = (Promise("equilibrium"), Promise("budget balanced"))
+    promises = (Promise("equilibrium"),)
 
     def scores(self, stage: Stage, held: Array) -> Array:
         effort = np.einsum("...ki,i->...k", held, 1.0 / np.maximum(stage.s_max, 1e-300))
