@@ -16,7 +16,7 @@ from ..entry import BALANCED, Entry
 from ..errors import SettingError
 from ..run import Run
 from ..terms import Terms
-from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When
+from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When, points_within
 from .exact import MINOR, Amounts, quantise
 from .oracles import Oracles
 from .pooled import shares
@@ -52,7 +52,8 @@ class Share(Payment):
             worth = event.worth
             scores = {agent: quantise(max(worth.get(agent, 0.0), 0.0), WORTH) for agent in run.agents}
         step = run.trained - 1
-        return self.entry(run, {"budget": self.part(step), "scores": scores, "step": step})
+        by = self.contribution or "points"
+        return self.entry(run, {"budget": self.part(step), "scores": scores, "step": step, "by": by})
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
@@ -74,6 +75,10 @@ class Share(Payment):
         if set(given["scores"]) != set(terms.s_max):
             odd = sorted(set(given["scores"]) ^ set(terms.s_max))[0]
             yield f"{odd!r} has a score but is not in the terms, or is in the terms and has none"
+        if given["by"] != (self.contribution or "points"):
+            yield f"it is divided by {given['by']!r}, agreed is {self.contribution or 'points'!r}"
+        elif given["by"] == "points":
+            yield from points_within(given["scores"], terms.s_max, "points")
         if not 0 <= given["step"] < self.rounds or given["budget"] != self.part(given["step"]):
             yield f"its budget is {given['budget']}, agreed is a {self.rounds}th of {self.budget}"
 
@@ -84,6 +89,10 @@ class Share(Payment):
             return entry.rule
         part = scores[account] / max(sum(scores.values()), 1)
         return f"{part:.4%} of {float(Fraction(entry.inputs['budget'], minor)):.6g} by its score"
+
+    @classmethod
+    def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
+        return {"delivered": entry.inputs["scores"]} if entry.inputs.get("by") == "points" else {}
 
     def floats(self, agents: Sequence[str], s: Array, t: Array | None = None) -> Array:
         if self.contribution is not None:
