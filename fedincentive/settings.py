@@ -41,7 +41,8 @@ class Settings:
     mechanism: str = setting(
         checks.text,
         "2p-upbred",
-        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic, or an installed extension's name.",
+        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic; of other papers fedbr, "
+        "fedbr-bg, one-for-one, pay-what-you-contribute, gradient-relative, shares; or an installed extension's name.",
     )
     rounds: int = setting(checks.integer(1), 100, help="T, the number of training rounds.")
     gamma: float = setting(checks.real(above=0.0), 0.5, help="Step size of the contributions s.")
@@ -60,7 +61,8 @@ class Settings:
     payment: str | tuple[str, ...] | None = setting(
         checks.optional(names),
         None,
-        help="Which payments are made: contribution, truthful, an installed extension's name, several of them, both "
+        help="Which payments are made: contribution, truthful, groves-d (updates, balanced), relative, share, reimburse, an "
+        "installed extension's name, several of them, both "
         "(the first two) or none; the mechanism's own when not given.",
     )
     settlement: str = setting(
@@ -134,6 +136,15 @@ class Settings:
     tau: float = setting(checks.real(0.0), 0.0, help="A bound of -d v_i/d s_i, used by the `bounded` slope.")
     cost: float | dict[str, float] = setting(
         numbers, 0.0, help="Cost per point for the whole run: one number, or a mapping from agent to number."
+    )
+    need: float | dict[str, float] | None = setting(
+        checks.optional(numbers),
+        None,
+        help="Useful points that an agent asks for, where they are assigned (one-for-one, pay-what-you-contribute): one "
+        "number, or a mapping from agent to its own.",
+    )
+    spillover: float | dict[str, float] = setting(
+        numbers, 1.0, help="How useful another agent's point is there, from 0 to 1: one number, or a mapping from agent."
     )
     value_per_nat: float = setting(checks.real(above=0.0), 1.0, help="What one nat of loss is worth to an agent.")
     report_values: bool = setting(
