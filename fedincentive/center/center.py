@@ -206,12 +206,13 @@ class Center:
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
         d: Update | None = None
+        worth: Mapping[str, tuple[float, float]] = {}
         if run.phase == "accept":
             entries = [rounds.agreed(run, self._reports)]
         elif run.phase == "contribute":
             rounds.contribute(run, self._reports, absent)
         elif run.phase == "train":
-            w, optimizer, entries, d = rounds.train(
+            w, optimizer, entries, d, worth = rounds.train(
                 run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
         elif run.phase == "value":
@@ -226,7 +227,8 @@ class Center:
         found = metrics(run, self.mechanism, self._reports, absent, payments, d)
         self._save(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
         s = run.points(run.s)
-        return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found))
+        result = RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found, worth=worth)
+        return self._finish(result)
 
     def release(self) -> None:
         """Let another process play on; this center closes no further round."""

@@ -11,6 +11,7 @@ from ..mechanisms import Mechanism
 from ..messages import Update
 from ..payments import TREASURY, Oracles, Promises
 from ..run import Run
+from .worth import means
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Outcome:
     head: str | None
     checkpoint: str | None  # the ledger's COUNT:HASH after the run
     digest: str  # sha256 of the model
+    worth: Mapping[str, float] = field(default_factory=dict)  # of each agent's updates on average, where measured
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
     certificate: Certificate | None = None
 
@@ -89,6 +91,7 @@ def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> O
         short=run.short,
         advice=advise(run, mechanism),
         promises=mechanism.promises(oracles),
+        worth=means(run),
         **known,
     )
 

@@ -17,6 +17,7 @@ from ..messages import SCALARS, Update
 from ..payments import Event, Oracles
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
+from . import worth
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
@@ -72,7 +73,7 @@ def train(
     reports: Reports,
     oracles: Oracles,
     hooks: Hooks | None = None,
-) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update]:
+) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update, dict[str, tuple[float, float]]]:
     """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first."""
     s = run.points(run.s)
     deliver(run, reports)
@@ -92,8 +93,12 @@ def train(
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
-    event = Event("train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0])
-    return new, next_optimizer, due(run, mechanism, event), d
+    found = worth.measure(run, w, reports, answered, oracles)
+    event = Event(
+        "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0],
+        {agent: value for agent, (value, _) in found.items()},
+    )  # fmt: skip
+    return new, next_optimizer, due(run, mechanism, event), d, found
 
 
 def zeros(w: Update) -> dict[str, np.ndarray]:

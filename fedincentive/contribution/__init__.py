@@ -9,6 +9,7 @@
 
 U(C) is the utility of w + step times the mean update of the coalition C, U of nobody that of w.
 
+>>> import numpy as np
 >>> w, updates = {"w": np.zeros(1)}, {"a": {"w": np.ones(1)}, "b": {"w": 3.0 * np.ones(1)}}
 >>> exact(Coalitions(w, updates), lambda model: float(model["w"][0])).values
 {'a': 0.0, 'b': 2.0}
@@ -16,13 +17,12 @@ U(C) is the utility of w + step times the mean update of the coalition C, U of n
 
 from __future__ import annotations
 
-import numpy as np
-
 from .coalitions import Coalitions, Utility, shapley_weights, subsets
-from .estimates import METHODS, Contributions, cgsv, exact, gtg, loo
+from .estimates import METHODS, MOST_EXACT, Contributions, cgsv, exact, gtg, loo
 
 __all__ = [
     "METHODS",
+    "MOST_EXACT",
     "Coalitions",
     "Contributions",
     "Utility",
@@ -30,7 +30,6 @@ __all__ = [
     "exact",
     "gtg",
     "loo",
-    "np",
     "shapley_weights",
     "subsets",
 ]
