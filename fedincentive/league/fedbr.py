@@ -1,8 +1,8 @@
 """FedBR-BG (Murhekar et al., NeurIPS 2023): costs are shared, p_i = beta (c_i s_i - mean_{j != i} c_j s_j).
 
-    0 = C b^2 - (A n (n-2) + C) b + A (n-1)^2,   A = 1 / sum(1/c),  C = sum c,   beta the root in [0, 1 - 1/n]
-
-beta = 1 - 1/n would share all costs equally. Whoever overstates its cost is paid more, without limit.
+beta = 1 - 1/n shares all costs equally, u_i = V_i - sum c s / n, and is what makes welfare maximal on one common curve.
+The unofficial code takes a smaller beta for linear costs (`root_of_costs`). Whoever overstates its cost is paid more,
+without limit.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .base import Posting, Promise, Reports, Row, compared, points, texts
 from .stage import Stage
 
 
-def share_of_costs(c: Array) -> float:
-    """beta for these costs per point.
+def root_of_costs(c: Array) -> float:
+    """The root in [0, 1 - 1/n] of C b^2 - (A n (n-2) + C) b + A (n-1)^2, A = 1 / sum(1/c), C = sum c.
 
-    >>> round(share_of_costs(np.full(4, 0.3)), 9)
+    >>> round(root_of_costs(np.full(4, 0.3)), 9)
     0.75
     """
     n, total = len(c), float(c.sum())
@@ -32,7 +32,7 @@ def share_of_costs(c: Array) -> float:
 class SharedCosts(Row):
     """Budget-balanced FedBR."""
 
-    name, source, asks = "fedbr-bg", "Murhekar et al. 2023; beta read in unofficial code and derived again", ("c",)
+    name, source, asks = "fedbr-bg", "Murhekar et al. 2023; equal sharing of costs", ("c",)
     promises = (
         Promise("budget balanced"),
         Promise("equilibrium"),
@@ -41,7 +41,7 @@ class SharedCosts(Row):
     )
 
     def _rates(self, reports: Reports) -> Array:
-        return share_of_costs(reports.c) * reports.c
+        return (1.0 - 1.0 / len(reports.c)) * reports.c
 
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:
         return compared(self._rates(reports) * S)

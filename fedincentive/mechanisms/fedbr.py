@@ -2,7 +2,7 @@
 
     as UPBReD; in FedBR-BG each of T rounds pays p_i = phi_i - mean_{j != i} phi_j, phi_i = share c_i s_i / T
 
-`share` is FedBR-BG's beta (`payments.relative.pooled_share`) where `incentive.cost` names everyone's cost.
+`share` is 1 - 1/n unless `incentive.options.relative.share` says otherwise: all costs, shared equally.
 """
 
 from __future__ import annotations

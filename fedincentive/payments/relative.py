@@ -1,6 +1,7 @@
 """Payments relative to the others: p_i = phi_i - mean_{j != i} phi_j, with phi the costs borne or the updates' lengths.
 
-    costs (FedBR-BG, Murhekar et al.):      phi_i = share c_i delivered_i / T           in each of T training rounds
+    costs (FedBR-BG, Murhekar et al.):      phi_i = share c_i delivered_i / T           in each of T training rounds;
+                                            share = 1 - 1/n is equal sharing of all costs
     gradients (Chakarov et al.):            phi_i = -(eta / 2n) |d_i|^2
 
 The contribution payment is the case phi = beta s. Whoever is absent has delivered nothing; where lengths are compared it
@@ -37,7 +38,7 @@ def square(update: Update) -> float:
 @dataclass(frozen=True)
 class Relative(Payment):
     compares: str = "costs"
-    share: Fraction | None = None  # of the costs that is pooled
+    share: Fraction | None = None  # of the costs that is pooled; 1 - 1/n shares them equally
     cost: float | dict[str, float] = 0.0  # per point, as the settings declare it
     eta: float = 1.0
     rounds: int = 1
@@ -48,8 +49,6 @@ class Relative(Payment):
     def __post_init__(self) -> None:
         if self.compares not in ("costs", "gradients"):
             raise SettingError(f"incentive.options.relative.compares is {self.compares!r}; known: costs, gradients.")
-        if self.compares == "costs" and self.share is None:
-            raise SettingError("incentive.options.relative.share is required: the part of its cost that everyone pools.")
         if self.share is not None and not 0 < self.share < 1:
             raise SettingError(f"incentive.options.relative.share is {self.share}: it must be between 0 and 1.")
 
@@ -59,15 +58,13 @@ class Relative(Payment):
         own = dict((settings.options or {}).get(cls.name, {}))
         if settings.mechanism == "gradient-relative":
             own.setdefault("compares", "gradients")
-        elif "share" not in own and isinstance(settings.cost, Mapping) and own.get("compares", "costs") == "costs":
-            own["share"] = str(pooled_share(list(settings.cost.values())))
         return super().of(replace(settings, options={**(settings.options or {}), cls.name: own}))
 
     def due(self, run: Run, event: Event) -> Entry | None:
         if event.phase != "train":
             return None
         if self.compares == "costs":
-            rates = {agent: str(self._rate(agent)) for agent in run.agents}
+            rates = {agent: str(self._rate(agent, run.n)) for agent in run.agents}
             return self.entry(run, {"rates": rates, "amounts": dict(run.delivered), "unit": self.scale})
         asked = run.asked or run.agents
         if len(asked) < 2:
@@ -78,9 +75,10 @@ class Relative(Payment):
         rates = dict.fromkeys(amounts, str(-self._per_square(len(amounts))))
         return self.entry(run, {"rates": rates, "amounts": amounts, "unit": SQUARES})
 
-    def _rate(self, agent: str) -> Fraction:
+    def _rate(self, agent: str, n: int) -> Fraction:
+        share = 1 - Fraction(1, n) if self.share is None else self.share
         cost = self.cost[agent] if isinstance(self.cost, Mapping) else self.cost
-        return (self.share or 0) * Fraction(str(cost)) / self.rounds
+        return share * Fraction(str(cost)) / self.rounds
 
     def _per_square(self, n: int) -> Fraction:
         return Fraction(str(self.eta)) / (2 * n)
@@ -102,7 +100,7 @@ class Relative(Payment):
             if agent not in terms.s_max:
                 yield f"{agent!r} is compared but not in the terms"
                 continue
-            rate = self._rate(agent) if self.compares == "costs" else -self._per_square(len(agents))
+            rate = self._rate(agent, len(terms.s_max)) if self.compares == "costs" else -self._per_square(len(agents))
             if given["rates"].get(agent) != str(rate):
                 yield f"the rate of {agent!r} is {given['rates'].get(agent)!r}, agreed is '{rate}'"
         if self.compares == "costs":
@@ -126,7 +124,7 @@ class Relative(Payment):
     def floats(self, agents: Sequence[str], s: Array, t: Array | None = None) -> Array:
         if self.compares != "costs":
             return np.zeros(len(s))
-        rate = np.array([float(self._rate(agent)) for agent in agents]) * self.rounds
+        rate = np.array([float(self._rate(agent, len(agents))) for agent in agents]) * self.rounds
         return rate * (s if t is None else t) - (np.sum(rate * s) - rate * s) / (len(s) - 1)
 
     def slopes(self, agents: Sequence[str], s: Array) -> Array:
@@ -140,23 +138,3 @@ class Relative(Payment):
         if self.compares != "costs":
             why = "an update moves the model more than the linear view counts: the gain is bounded, not 0"
         return Promises((BALANCED,), {"truthful": why})
-
-
-def pooled_share(costs: Sequence[float]) -> Fraction:
-    """FedBR-BG's part of the costs that is pooled, for linear costs: to nine decimals, so that terms can state it.
-
-    The root in [0, 1 - 1/n] of C b^2 - (A n (n-2) + C) b + A (n-1)^2 with A = 1 / sum(1/c), C = sum c.
-
-    >>> pooled_share([0.3, 0.3, 0.3, 0.3])
-    Fraction(3, 4)
-    """
-    n, total = len(costs), sum(costs)
-    if n < 2 or min(costs) <= 0.0:
-        raise SettingError(
-            "incentive.cost must name a cost above 0 for at least two agents, or set incentive.options.relative.share."
-        )
-    a = 1.0 / sum(1.0 / c for c in costs)
-    middle = a * n * (n - 2) + total
-    root = (middle - max(middle**2 - 4.0 * total * a * (n - 1) ** 2, 0.0) ** 0.5) / (2.0 * total)
-    return Fraction(round(min(root, 1.0 - 1.0 / n) * 10**9), 10**9)
-
