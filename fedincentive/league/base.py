@@ -11,8 +11,7 @@ The utility of agent i is level_i - c_i + postings_i and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,9 +37,16 @@ class Reports:
         return cls(stage.c, needed(stage))
 
     def lying(self, kind: str, agent: int, value: float) -> Reports:
-        told = getattr(self, kind).copy()
-        told[agent] = value
-        return replace(self, **{kind: told})
+        return self.each_lying(kind, np.array([agent]), np.array([value])).row(0)
+
+    def each_lying(self, kind: str, agents: Array, values: Array) -> Reports:
+        """Many reports as rows: in row k agent agents[k] says values[k]."""
+        rows = {name: np.tile(getattr(self, name), (len(agents), 1)) for name in ("c", "need")}
+        rows[kind][np.arange(len(agents)), agents] = values
+        return Reports(**rows)
+
+    def row(self, k: int) -> Reports:
+        return Reports(self.c[k], self.need[k])
 
 
 def needed(stage: Stage) -> Array:
@@ -94,7 +100,7 @@ class Row:
 
     def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:
         """Best replies, one agent after the other, to what the reports make of the payments."""
-        first = 0.5 * stage.s_max if start is None else start
+        first = np.broadcast_to(0.5 * stage.s_max if start is None else start, reports.c.shape)
         s, sweeps = rest(lambda S: self.utilities(stage, reports, S), stage.s_max, first)
         return Moves(s, sweeps, 2 * stage.n * sweeps)
 

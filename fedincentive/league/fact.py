@@ -40,22 +40,22 @@ class Fact(Row):
         """(m*, fee D, lam, K) from what is reported; nobody with nothing to gain is charged."""
         m = stage.alone_best(reports.c)
         fee = np.maximum(stage.values(m) - stage.alone(m), 0.0)
-        gap = np.maximum(reports.c - stage.game.valuation.slope(stage.w, m), 0.0)
+        gap = np.maximum(reports.c - stage.slopes(m), 0.0)
         charged = (fee > 0.0) & (gap > 0.0)
         lam = np.where(charged, gap**2 / np.where(charged, 4.0 * (1.0 - ALPHA / 2.0) * fee, 1.0), 0.0)
         return m, fee, lam, np.where(charged, gap / np.where(charged, 2.0 * lam, 1.0), 0.0)
 
     def chances(self, c: Array) -> Array:
         """P(i's cost is strictly between those of two others), drawn at random: its chance to win."""
-        lower, higher = (c[None] < c[:, None]).sum(axis=1), (c[None] > c[:, None]).sum(axis=1)
-        n = len(c)
+        mine, theirs = c[..., :, None], c[..., None, :]
+        lower, higher, n = (theirs < mine).sum(axis=-1), (theirs > mine).sum(axis=-1), c.shape[-1]
         threes = (n // 3) * 3 / n  # the chance to be in a trio at all
         return threes * lower * higher / ((n - 1) * (n - 2) / 2.0)
 
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:
         """In expectation over the trios."""
         m, fee, lam, k = self.terms(stage, reports)
-        prize = 3.0 / stage.n * (fee.sum() - fee) * self.chances(reports.c)
+        prize = 3.0 / stage.n * (fee.sum(axis=-1, keepdims=True) - fee) * self.chances(reports.c)
         return prize - fee - lam * (k + m - S) ** 2
 
     def named(self, stage: Stage, reports: Reports, held: Array) -> None:

@@ -41,7 +41,7 @@ class SharedCosts(Row):
     )
 
     def _rates(self, reports: Reports) -> Array:
-        return (1.0 - 1.0 / len(reports.c)) * reports.c
+        return (1.0 - 1.0 / reports.c.shape[-1]) * reports.c
 
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:
         return compared(self._rates(reports) * S)

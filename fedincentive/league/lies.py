@@ -56,31 +56,37 @@ class Lie:
 
 
 def best_report(row: Row, stage: Stage, reports: Reports, kind: str, s: Array, u: Array) -> Lie:
-    """The most that any agent gains by another report of this kind."""
-    truth, best = getattr(reports, kind), Lie(kind, stage.game.agents[0], 0.0, 0.0, 0.0)
-    for i, agent in enumerate(stage.game.agents):
-        others = np.sort(np.delete(truth, i))
-        told = np.unique([*(scale * truth[i] for scale in SCALES), *(0.5 * (others[1:] + others[:-1]))])
-        gains = np.array([told_gain(row, stage, reports, kind, i, value, s, u) for value in told])
-        width = float(np.diff(told).mean()) if len(told) > 1 else 0.0
-        for _ in range(REFINEMENTS):
-            top, width = told[gains.argmax()], 0.5 * width
-            more = np.array([max(top - width, 0.0), top + width])
-            found = [told_gain(row, stage, reports, kind, i, value, s, u) for value in more]
-            told, gains = np.append(told, more), np.append(gains, found)
-        k = int(gains.argmax())
-        if gains[k] > best.gain:
-            best = Lie(kind, agent, float(truth[i]), float(told[k]), float(gains[k]))
-    return best
+    """The most that any agent gains by another report of this kind; all lies of a step are played together."""
+    truth = getattr(reports, kind)
+    told = [_first_lies(truth, i) for i in range(stage.n)]
+    width = np.array([np.diff(values).mean() for values in told])
+    agents, values = np.repeat(np.arange(stage.n), [len(one) for one in told]), np.concatenate(told)
+    gains = told_gains(row, stage, reports, kind, agents, values, s, u)
+    for _ in range(REFINEMENTS):
+        top = np.array([values[agents == i][gains[agents == i].argmax()] for i in range(stage.n)])
+        width = 0.5 * width
+        more, who = np.concatenate([np.maximum(top - width, 0.0), top + width]), np.tile(np.arange(stage.n), 2)
+        gains = np.append(gains, told_gains(row, stage, reports, kind, who, more, s, u))
+        agents, values = np.append(agents, who), np.append(values, more)
+    k = int(gains.argmax())
+    i = int(agents[k])
+    if gains[k] <= 0.0:
+        return Lie(kind, stage.game.agents[i], float(truth[i]), float(truth[i]), 0.0)
+    return Lie(kind, stage.game.agents[i], float(truth[i]), float(values[k]), float(gains[k]))
 
 
-def told_gain(
-    row: Row, stage: Stage, reports: Reports, kind: str, i: int, value: float, s: Array, u: Array
-) -> float:
-    """What agent i gains by reporting `value`, after all contributions have moved from s to their new rest."""
-    lied = reports.lying(kind, i, value)
+def _first_lies(truth: Array, i: int) -> Array:
+    others = np.sort(np.delete(truth, i))
+    return np.unique([*(scale * truth[i] for scale in SCALES), *(0.5 * (others[1:] + others[:-1])), truth[i] + 1e-9])
+
+
+def told_gains(
+    row: Row, stage: Stage, reports: Reports, kind: str, agents: Array, values: Array, s: Array, u: Array
+) -> Array:
+    """What agents[k] gains by reporting values[k], after all contributions have moved from s to their new rest."""
+    lied = reports.each_lying(kind, agents, values)
     after = row.moves(stage, lied, s).s
-    return float(row.utilities(stage, lied, after)[i] - u[i])
+    return row.utilities(stage, lied, after)[np.arange(len(agents)), agents] - u[agents]
 
 
 def best_contribution(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..game.arrays import Array
 from ..mechanisms.needs import cheapest, one_for_one
 from .base import Moves, Posting, Promise, Reports, Row, points, texts
@@ -14,6 +16,15 @@ from .stage import CLOSE, Stage
 
 class _Needs(Row):
     chooses = False
+
+    def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:
+        if reports.c.ndim == 1:
+            return self.assign(stage, reports)
+        rows = [self.assign(stage, reports.row(k)) for k in range(len(reports.c))]
+        return Moves(np.array([row.s for row in rows]), rows[0].rounds, rows[0].messages)
+
+    def assign(self, stage: Stage, reports: Reports) -> Moves:
+        raise NotImplementedError
 
     def suits(self, stage: Stage) -> str:
         return super().suits(stage) or ("" if stage.shared is not None else "needs a data-value game")
@@ -30,7 +41,7 @@ class OneForOne(_Needs):
         Promise("budget balanced"),
     )
 
-    def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:
+    def assign(self, stage: Stage, reports: Reports) -> Moves:
         s, sweeps = one_for_one(reports.need, stage.spill, stage.s_max, CLOSE)
         return Moves(s, sweeps, 2 * stage.n * sweeps)
 
@@ -45,7 +56,7 @@ class PayWhatYouContribute(_Needs):
         Promise("truthful", ("threshold utility", "costs known")),
     )
 
-    def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:
+    def assign(self, stage: Stage, reports: Reports) -> Moves:
         return Moves(cheapest(reports.c, reports.need, stage.spill, stage.s_max), 1, 2 * stage.n)
 
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:

@@ -153,7 +153,7 @@ def replay(wanted: Wanted, witness: str) -> str:
     if kind in ("s", "deliver") and not 0.0 <= value <= stage.s_max[i]:
         raise SettingError(f"--replay: {agent} has {stage.s_max[i]:.6g} points, not {value:g}.")
     if kind in row.asks:
-        truth, gain = getattr(reports, kind)[i], lies.told_gain(row, stage, reports, kind, i, value, s, u)
+        truth, gain = getattr(reports, kind)[i], lies.told_gains(row, stage, reports, kind, np.array([i]), np.array([value]), s, u)[0]
     elif kind == "s":
         truth, gain = s[i], float(row.utilities(stage, reports, moved)[i] - u[i])
     elif kind == "deliver":

@@ -67,7 +67,14 @@ class Stage:
             misfit = 0.5 * shared.fit * np.sum((self.w - shared.x) ** 2, axis=1)
             return shared.curve.value(S + shared.spill * (total - S)) - misfit
         rows = S.reshape(-1, self.n)
-        return np.array([self.game.values(self.w, s) for s in rows]).reshape(S.shape)
+        found = [self.game.valuation.unilateral(self.w, s, s) for s in rows]  # -inf where v is not defined
+        return np.array(found).reshape(S.shape)
+
+    def slopes(self, S: Array) -> Array:
+        """d V_i / d s_i for every row."""
+        if (shared := self.shared) is not None:
+            return shared.curve.slope(S + shared.spill * (S.sum(axis=-1, keepdims=True) - S))
+        return np.array([self.game.valuation.slope(self.w, s) for s in S.reshape(-1, self.n)]).reshape(S.shape)
 
     def costs(self, S: Array) -> Array:
         if self.linear:
@@ -86,7 +93,7 @@ class Stage:
         if (key := c.tobytes()) not in self._found:
             if len(self._found) > 64:
                 self._found.clear()
-            self._found[key] = peaks(lambda T: self.alone(T) - c * T, self.s_max)[0]
+            self._found[key] = peaks(lambda T: self.alone(T) - c * T, np.broadcast_to(self.s_max, c.shape))[0]
         return self._found[key]
 
     @cached_property
@@ -104,21 +111,24 @@ class Stage:
 
 
 def peaks(f: Callable[[Array], Array], high: Array) -> tuple[Array, Array]:
-    """(argmax, max) of each column's f over [0, high]: grid, ends, refinement around the best cell."""
-    T = SHARES[:, None] * high
-    value = f(T)
-    best = value.argmax(axis=0)
-    t, top = np.take_along_axis(T, best[None], 0)[0], np.take_along_axis(value, best[None], 0)[0]
+    """(argmax, max) over [0, high] for every entry of `high`: grid, ends, refinement around the best cell.
+
+    `f` maps trials of shape (trials, *high.shape) to values of that shape, each entry its own function.
+    """
+    column = (-1, *(1,) * np.ndim(high))
+    t, top = _best(f, SHARES.reshape(column) * high)
     width = high / 32.0
     for _ in range(ZOOMS):
-        T = np.clip(t + INNER[:, None] * width, 0.0, high)
-        value = f(T)
-        best = value.argmax(axis=0)
-        better = np.take_along_axis(value, best[None], 0)[0] > top
-        t = np.where(better, np.take_along_axis(T, best[None], 0)[0], t)
-        top = np.maximum(top, np.take_along_axis(value, best[None], 0)[0])
+        tried, value = _best(f, np.clip(t + INNER.reshape(column) * width, 0.0, high))
+        t, top = np.where(value > top, tried, t), np.maximum(value, top)
         width = width / 4.0
     return t, top
+
+
+def _best(f: Callable[[Array], Array], T: Array) -> tuple[Array, Array]:
+    value = f(T)
+    best = value.argmax(axis=0)[None]
+    return np.take_along_axis(T, best, 0)[0], np.take_along_axis(value, best, 0)[0]
 
 
 def unilateral(s: Array, T: Array) -> Array:
@@ -134,12 +144,12 @@ def deviations(utilities: Callable[[Array], Array], s: Array, T: Array) -> Array
 
 
 def rest(utilities: Callable[[Array], Array], s_max: Array, start: Array) -> tuple[Array, int]:
-    """Best replies one after the other until nobody moves: (s, sweeps)."""
+    """Best replies one after the other until nobody moves: (s, sweeps). `start` may have many vectors as rows."""
     s, n = np.array(start, dtype=float), len(s_max)
     for sweep in range(1, SWEEPS + 1):
         before = s.copy()
         for i in range(n):
-            s[i] = reply(utilities, s, i, s_max[i])
+            s[..., i] = reply(utilities, s, i, s_max[i])
         if np.all(np.abs(s - before) <= CLOSE * np.maximum(s_max, 1e-12)):
             return s, sweep
         if sweep > 20:  # replies that circle are led to the middle
@@ -147,13 +157,15 @@ def rest(utilities: Callable[[Array], Array], s_max: Array, start: Array) -> tup
     return s, SWEEPS
 
 
-def reply(utilities: Callable[[Array], Array], s: Array, i: int, most: float) -> float:
-    def own(T: Array) -> Array:
-        S = np.broadcast_to(s, (len(T), len(s))).copy()
-        S[:, i] = T[:, 0]
-        return utilities(S)[:, i : i + 1]
+def reply(utilities: Callable[[Array], Array], s: Array, i: int, most: float) -> Array:
+    """The best contribution of agent i to those of the others, in every row of s."""
 
-    return float(peaks(own, np.array([most]))[0][0])
+    def own(T: Array) -> Array:
+        S = np.broadcast_to(s, (len(T), *s.shape)).copy()
+        S[..., i] = T
+        return utilities(S)[..., i]
+
+    return peaks(own, np.full(s.shape[:-1], most))[0]
 
 
 def draw(family: str, seed: int, n: int, fit: float) -> Stage:
