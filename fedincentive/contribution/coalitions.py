@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from ..errors import SettingError
 from ..messages import Update
 
 Array = NDArray[np.float64]
+PIECE = 1 << 15
 Utility = Callable[[Update], float]  # of a model, e.g. minus the loss on a validation set
 
 
@@ -35,43 +37,52 @@ class Coalitions:
         return len(self.agents)
 
     def model(self, members: Collection[str]) -> Update:
-        total = self._nothing()
+        """The members' own model, in arrays of its own."""
+        totals, out = self._arrays(np.float64), self._arrays(None)
         for agent in sorted(members):
-            self._add(total, agent, 1.0)
-        return self._model(total, sum(self.weights[agent] for agent in members))
+            self._change(totals, agent, 1.0)
+        return self._model(totals, out, sum(self.weights[agent] for agent in members))
 
     def walk(self) -> Iterator[tuple[int, Update]]:
-        """(mask, model) of all 2^n coalitions in the order of a Gray code: one update comes or goes at a time."""
-        total, mask = self._nothing(), 0
-        yield mask, self._model(total, 0.0)
+        """(mask, model) of all 2^n coalitions in the order of a Gray code: one update comes or goes at a time.
+
+        The model's arrays are used again for the next coalition.
+        """
+        totals, out, mask = self._arrays(np.float64), self._arrays(None), 0
+        yield mask, self._model(totals, out, 0.0)
         for k in range(1, 2**self.n):
             i = (k & -k).bit_length() - 1
             mask ^= 1 << i
-            self._add(total, self.agents[i], 1.0 if mask >> i & 1 else -1.0)
-            yield mask, self._model(total, sum(self.weights[a] for j, a in enumerate(self.agents) if mask >> j & 1))
+            self._change(totals, self.agents[i], 1.0 if mask >> i & 1 else -1.0)
+            weight = sum(self.weights[a] for j, a in enumerate(self.agents) if mask >> j & 1)
+            yield mask, self._model(totals, out, weight)
 
-    def _nothing(self) -> dict[str, NDArray[np.float64]]:
-        return {name: np.zeros(np.shape(self.w[name]), dtype=np.float64) for name in self._moving}
+    def _arrays(self, kind: type | None) -> dict[str, NDArray[Any]]:
+        return {name: np.zeros(np.shape(self.w[name]), dtype=kind or self.w[name].dtype) for name in self._moving}
 
-    def _add(self, total: dict[str, NDArray[np.float64]], agent: str, sign: float) -> None:
+    def _change(self, totals: Mapping[str, NDArray[Any]], agent: str, sign: float) -> None:
         weight = sign * self.weights[agent]
-        for name, array in total.items():
-            update = self.updates[agent][name]
-            if weight == 1.0:
-                np.add(array, update, out=array)
-            elif weight == -1.0:
-                np.subtract(array, update, out=array)
-            else:
-                array += weight * np.asarray(update, dtype=np.float64)
+        for name, total in totals.items():
+            flat, update = total.reshape(-1), np.ravel(self.updates[agent][name])
+            for part in _parts(flat.size):
+                if abs(weight) == 1.0:
+                    (np.add if weight > 0.0 else np.subtract)(flat[part], update[part], out=flat[part])
+                else:
+                    flat[part] += weight * update[part].astype(np.float64)
 
-    def _model(self, total: Mapping[str, NDArray[np.float64]], weight: float) -> Update:
+    def _model(self, totals: Mapping[str, NDArray[Any]], out: Mapping[str, NDArray[Any]], weight: float) -> Update:
         if weight <= 0.0:
             return self.w
-        moved = {
-            name: (self.w[name] + (self.step / weight) * array).astype(self.w[name].dtype)
-            for name, array in total.items()
-        }
-        return {**self.w, **moved}
+        for name, total in totals.items():
+            flat, made, start = total.reshape(-1), out[name].reshape(-1), np.ravel(self.w[name])
+            for part in _parts(flat.size):
+                made[part] = flat[part] * (self.step / weight) + start[part]
+        return {**self.w, **out}
+
+
+def _parts(size: int) -> Iterator[slice]:
+    """Pieces that stay in the processor's cache from one step to the next."""
+    return (slice(k, k + PIECE) for k in range(0, size, PIECE))
 
 
 @lru_cache(maxsize=4)

@@ -73,6 +73,11 @@ class GrovesUpdates(Payment):
             raise SettingError(f"incentive.options.groves-d.curvature has no number for agent {agent!r}.")
         return self.curvature[agent]
 
+    def caution(self, run: Run) -> str:
+        for agent in run.agents:
+            self.k(agent)  # refused before the first round
+        return ""
+
     def weight(self, step: int) -> Fraction:
         return Fraction(round(self.discount ** (self.rounds - 1 - step) * WEIGHTS), WEIGHTS)
 

@@ -32,8 +32,13 @@ class Reimburse(Payment):
         return self.entry(run, {"rates": rates, "points": dict(run.delivered), "scale": self.scale})
 
     def _rate(self, agent: str) -> Fraction:
-        cost = self.cost[agent] if isinstance(self.cost, Mapping) else self.cost
+        cost = self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost  # `caution` names who has none
         return Fraction(str(cost)) / self.rounds
+
+    def caution(self, run: Run) -> str:
+        for agent in run.agents:
+            run.settings.cost_of(agent)  # refused before the first round
+        return ""
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:

@@ -77,11 +77,16 @@ class Relative(Payment):
 
     def _rate(self, agent: str, n: int) -> Fraction:
         share = 1 - Fraction(1, n) if self.share is None else self.share
-        cost = self.cost[agent] if isinstance(self.cost, Mapping) else self.cost
+        cost = self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost  # `caution` names who has none
         return share * Fraction(str(cost)) / self.rounds
 
     def _per_square(self, n: int) -> Fraction:
         return Fraction(str(self.eta)) / (2 * n)
+
+    def caution(self, run: Run) -> str:
+        for agent in run.agents:
+            run.settings.cost_of(agent)  # refused before the first round
+        return ""
 
     @classmethod
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
