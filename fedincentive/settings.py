@@ -61,7 +61,7 @@ class Settings:
     payment: str | tuple[str, ...] | None = setting(
         checks.optional(names),
         None,
-        help="Which payments are made: contribution, truthful, groves-d (updates, balanced), relative, share, reimburse, an "
+        help="Which payments are made: contribution, truthful, groves-d (on updates), relative, share, reimburse, an "
         "installed extension's name, several of them, both "
         "(the first two) or none; the mechanism's own when not given.",
     )
@@ -123,8 +123,8 @@ class Settings:
     contribution: str | None = setting(
         checks.optional(checks.one_of("exact", "gtg", "loo", "cgsv")),
         None,
-        help="How the center measures what each update was worth in a round: Shapley values exactly (at most 16 agents) "
-        "or estimated, leave-one-out, or by direction alone; not at all when not given.",
+        help="How the center measures what each update was worth in a round: Shapley values exactly (at most 16 "
+        "agents) or estimated, leave-one-out, or by direction alone; not at all when not given.",
     )
     # Agents
     slope: str | None = setting(
@@ -140,11 +140,13 @@ class Settings:
     need: float | dict[str, float] | None = setting(
         checks.optional(numbers),
         None,
-        help="Useful points that an agent asks for, where they are assigned (one-for-one, pay-what-you-contribute): one "
-        "number, or a mapping from agent to its own.",
+        help="Useful points that an agent asks for, where they are assigned (one-for-one, pay-what-you-contribute): "
+        "one number, or a mapping from agent to its own.",
     )
     spillover: float | dict[str, float] = setting(
-        numbers, 1.0, help="How useful another agent's point is there, from 0 to 1: one number, or a mapping from agent."
+        numbers,
+        1.0,
+        help="How useful another agent's point is there, from 0 to 1: one number, or a mapping from agent.",
     )
     value_per_nat: float = setting(checks.real(above=0.0), 1.0, help="What one nat of loss is worth to an agent.")
     report_values: bool = setting(

@@ -76,7 +76,9 @@ def test_elsewhere_the_gain_is_within_the_proved_bound(eta):
 def exact(game: Round, unit: int = 10**9, minor: int = 10**6):
     names = [f"a{i}" for i in range(game.n)]
     products = game.honest @ game.honest.T
-    gram = {a: {b: quantise(float(products[i, j]), unit) for j, b in enumerate(names[: i + 1])} for i, a in enumerate(names)}
+    gram = {
+        a: {b: quantise(float(products[i, j]), unit) for j, b in enumerate(names[: i + 1])} for i, a in enumerate(names)
+    }
     k = {a: str(Fraction(str(round(float(x), 6)))) for a, x in zip(names, game.k, strict=True)}
     return pair(gram, unit, str(Fraction(1, 2) / game.n), k, minor=minor), names
 

@@ -17,7 +17,9 @@ from ..run import Answer, Run
 MEMORY = "worth"  # its part of the run's memory
 
 
-def measure(run: Run, w: Update, reports: Mapping[str, Answer], answered: Sequence[str], oracles: Oracles) -> dict[str, Any]:
+def measure(
+    run: Run, w: Update, reports: Mapping[str, Answer], answered: Sequence[str], oracles: Oracles
+) -> dict[str, Any]:
     """{agent: (value, half of a 95 % interval)} of those who answered; kept in the run's memory with the means."""
     settings = run.settings
     if settings.contribution is None:

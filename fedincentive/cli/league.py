@@ -19,12 +19,16 @@ import click
     show_default=True,
     help="Random games: own curves and ideals, one curve for all, or quadratic.",
 )
-@click.option("--fit", type=float, default=0.1, show_default=True, help="How much agents care for their own ideal model.")
+@click.option(
+    "--fit", type=float, default=0.1, show_default=True, help="How much agents care for their own ideal model."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first game.")
 @click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows; any number of times.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes; one for each core when not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON: means, every game, verdicts.")
-@click.option("--figure", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it (.png or .svg).")
+@click.option(
+    "--figure", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it (.png or .svg)."
+)
 @click.option("--replay", "witness", metavar="ROW:KIND:AGENT:VALUE", help="Play one lie again in the first game.")
 def league(
     game: str | None,
@@ -63,7 +67,11 @@ def league(
     if figure is not None:
         drawing.draw(means, figure)
     if as_json:
-        found = {"table": means, "verdicts": [v.to_json() for v in verdicts], "games": [one.to_json() for one in played]}
+        found = {
+            "table": means,
+            "verdicts": [v.to_json() for v in verdicts],
+            "games": [one.to_json() for one in played],
+        }
         click.echo(json.dumps(found, indent=2))
         return
     click.echo(league_runs.markdown(means))

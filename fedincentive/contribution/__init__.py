@@ -3,7 +3,7 @@
 | name | values | evaluations of a model |
 |---|---|---|
 | `exact` | Shapley: the mean of what i adds to every coalition before it | 2^n, n at most 16 |
-| `gtg` | Shapley, estimated over random orders that are cut where nothing is left to gain | far fewer; with an interval |
+| `gtg` | Shapley, estimated over random orders, cut where nothing is left to gain | far fewer; with an interval |
 | `loo` | U(N) - U(N without i) | n + 1 |
 | `cgsv` | the cosine of i's update and everybody's, remembered over rounds | none |
 

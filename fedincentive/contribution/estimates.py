@@ -48,7 +48,7 @@ def exact(coalitions: Coalitions, utility: Utility) -> Contributions:
     n = coalitions.n
     if n > MOST_EXACT:
         raise SettingError(
-            f"contribution: exact evaluates 2^n models, too many for {n} agents: use gtg, loo or cgsv above {MOST_EXACT}."
+            f"contribution: exact evaluates 2^n models, too many for {n} agents: use gtg, loo or cgsv."
         )
     u = np.empty(2**n)
     for mask, model in coalitions.walk():

@@ -24,9 +24,9 @@ from .stage import Stage, draw
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        Planner(), Everything(), UpbredRow(), TruthfulRow(), TwoPhaseRow(), AttestedTwoPhase(), SharedCosts(), Shaping(), RealFM(),
-        Fact(), OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(), Agreement(),
-        GradientRelative(), GrovesD(),
+        Planner(), Everything(), UpbredRow(), TruthfulRow(), TwoPhaseRow(), AttestedTwoPhase(), SharedCosts(),
+        Shaping(), RealFM(), Fact(), OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(),
+        Agreement(), GradientRelative(), GrovesD(),
     )
 }  # fmt: skip
 

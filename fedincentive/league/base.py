@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import payments
 from ..entry import TREASURY
@@ -39,7 +40,7 @@ class Reports:
     def lying(self, kind: str, agent: int, value: float) -> Reports:
         return self.each_lying(kind, np.array([agent]), np.array([value])).row(0)
 
-    def each_lying(self, kind: str, agents: Array, values: Array) -> Reports:
+    def each_lying(self, kind: str, agents: NDArray[np.intp], values: Array) -> Reports:
         """Many reports as rows: in row k agent agents[k] says values[k]."""
         rows = {name: np.tile(getattr(self, name), (len(agents), 1)) for name in ("c", "need")}
         rows[kind][np.arange(len(agents)), agents] = values
@@ -135,7 +136,9 @@ class Row:
         for number, (rule, inputs) in enumerate(self.entries(stage, reports, s, seed)):
             payment = payments.by_rule(rule)
             assert payment is not None, rule
-            for account, amount in payment.amounts({"rule": rule, "inputs": inputs, "round": number}, {}, MINOR).items():
+            for account, amount in payment.amounts(
+                {"rule": rule, "inputs": inputs, "round": number}, {}, MINOR
+            ).items():
                 if account == TREASURY:
                     treasury -= amount
                 else:

@@ -190,7 +190,14 @@ def _judged(row: Row, promise: Any, stages: Sequence[Stage], played: Sequence[Pl
         worst = f"{many}{'seed ' + str(one.seed) + ', ' if one.game.startswith('--family') else ''}{found.words}"
         command = f"fedincentive league {one.game}" + (f" --replay {row.name}:{found.replay}" if found.replay else "")
     return Verdict(
-        row.name, promise.claim, promise.note, promise.where, verdict, len(inside), len(broken), len(outside), worst, command
+        row.name,
+        promise.claim,
+        promise.note,
+        promise.where,
+        verdict,
+        len(inside),
+        len(broken),
+        len(outside),
+        worst,
+        command,
     )
-
-

@@ -66,9 +66,7 @@ def measure(row: Row, stage: Stage, seed: int) -> Played:
     levels = row.levels(stage, reports, s, s)
     paid, treasury = row.postings(stage, reports, s, seed)
     exact = levels - stage.costs(s) + paid
-    found: dict[str, Lie | None] = {
-        kind: lies.best_report(row, stage, reports, kind, s, u) for kind in row.asks
-    }
+    found: dict[str, Lie | None] = {kind: lies.best_report(row, stage, reports, kind, s, u) for kind in row.asks}
     found["s"] = lies.best_contribution(row, stage, reports, s, u)
     found["deliver"] = lies.best_fabrication(row, stage, reports, s, u)
     found["d"] = lies.best_update(row, stage, s)
@@ -110,5 +108,5 @@ def envy(row: Row, stage: Stage, reports: Reports, s: Array, paid: Array, u: Arr
     swapped = unilateral(s, T)
     level = np.einsum("jii->ji", row.levels(stage, reports, swapped, swapped))
     cost = np.einsum("jii->ji", stage.costs(swapped))
-    gains = np.where(T <= stage.s_max, level - cost + paid[:, None] - u, 0.0)
+    gains = np.where(stage.s_max >= T, level - cost + paid[:, None] - u, 0.0)
     return max(float(gains.max()), 0.0)

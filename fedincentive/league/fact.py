@@ -1,8 +1,8 @@
 """FACT (Bornstein et al. 2024): a penalty makes t*(c^) the best contribution, a sandwich game rewards the middle cost.
 
-    m* = t*(c^),   D_i = V_i - A_i at m*,   K = (c^ - V_i')/(2 lam),   lam = (c^ - V_i')^2 / (4 (1 - alpha/2) D_i)
-    i pays its fee D_i and the penalty lam (K + m* - s_i)^2
-    agents are drawn into threes; the strictly middle c^ wins (3/n) sum_{j != i} D_j
+m* = t*(c^),   D_i = V_i - A_i at m*,   K = (c^ - V_i')/(2 lam),   lam = (c^ - V_i')^2 / (4 (1 - alpha/2) D_i)
+i pays its fee D_i and the penalty lam (K + m* - s_i)^2
+agents are drawn into threes; the strictly middle c^ wins (3/n) sum_{j != i} D_j
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COST_UNIT = 10**12  # costs per point are small; the trios compare whole numbers
 
 
 class Fact(Row):
-    name, source, asks = "fact", "Bornstein et al. 2024 (arXiv 2405.13879), code read", ("c",)
+    name, source, asks = "fact", "Bornstein et al. 2024 (arXiv 2405.13879), as in the authors' code", ("c",)
     promises = (
         Promise("equilibrium", ("fit 0",)),
         Promise("treasury never pays", ("n divisible by 3",)),
@@ -32,7 +32,9 @@ class Fact(Row):
     def suits(self, stage: Stage) -> str:
         if stage.n < 3:
             return "trios need three agents"
-        return super().suits(stage) or ("" if stage.game.valuation.alone(stage.s_max) is not None else "A_i is not known")
+        return super().suits(stage) or (
+            "" if stage.game.valuation.alone(stage.s_max) is not None else "A_i is not known"
+        )
 
     @staticmethod
     @lru_cache(maxsize=8)

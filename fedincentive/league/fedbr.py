@@ -1,7 +1,7 @@
 """FedBR-BG (Murhekar et al., NeurIPS 2023): costs are shared, p_i = beta (c_i s_i - mean_{j != i} c_j s_j).
 
 beta = 1 - 1/n shares all costs equally, u_i = V_i - sum c s / n, and is what makes welfare maximal on one common curve.
-The unofficial code takes a smaller beta for linear costs (`root_of_costs`). Whoever overstates its cost is paid more,
+Unofficial code is said to take a smaller beta for linear costs (`root_of_costs`). Whoever overstates its cost is paid more,
 without limit.
 """
 
@@ -32,7 +32,7 @@ def root_of_costs(c: Array) -> float:
 class SharedCosts(Row):
     """Budget-balanced FedBR."""
 
-    name, source, asks = "fedbr-bg", "Murhekar et al. 2023; equal sharing of costs", ("c",)
+    name, source, asks = "fedbr-bg", "Murhekar et al. 2023; equal sharing of costs, recalled", ("c",)
     promises = (
         Promise("budget balanced"),
         Promise("equilibrium"),

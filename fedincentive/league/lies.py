@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..game import DataValue, Quadratic
 from ..game.arrays import Array
@@ -51,7 +52,9 @@ class Lie:
         if self.kind in ("names", "merge"):
             what = "takes two names" if self.kind == "names" else "merge"
             return f"{self.agent} {what}, gain {self.gain:.4g}"
-        verb = {"s": "gives", "deliver": "delivers", "d": "scales its updates by"}.get(self.kind, f"reports {self.kind} =")
+        verb = {"s": "gives", "deliver": "delivers", "d": "scales its updates by"}.get(
+            self.kind, f"reports {self.kind} ="
+        )
         return f"{self.agent} {verb} {self.told:.6g} instead of {self.truth:.6g}, gain {self.gain:.4g}"
 
 
@@ -81,7 +84,7 @@ def _first_lies(truth: Array, i: int) -> Array:
 
 
 def told_gains(
-    row: Row, stage: Stage, reports: Reports, kind: str, agents: Array, values: Array, s: Array, u: Array
+    row: Row, stage: Stage, reports: Reports, kind: str, agents: NDArray[np.intp], values: Array, s: Array, u: Array
 ) -> Array:
     """What agents[k] gains by reporting values[k], after all contributions have moved from s to their new rest."""
     lied = reports.each_lying(kind, agents, values)
@@ -147,7 +150,9 @@ def merger(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
         after = row.named(stage, reports, held)
         assert after is not None
         pair = f"{stage.game.agents[i]} and {stage.game.agents[j]}"
-        found.append(Lie("merge", pair, float(s[i] + s[j]), float(s[i] + s[j]), float(after[i] - before[i] - before[j])))
+        found.append(
+            Lie("merge", pair, float(s[i] + s[j]), float(s[i] + s[j]), float(after[i] - before[i] - before[j]))
+        )
     return max(found, key=lambda lie: lie.gain)
 
 
@@ -220,16 +225,20 @@ def best_round(row: Row, stage: Stage, s: Array) -> tuple[Lie, float]:
             return float(game.values(w, s)[i] + update_pay(row.pays_d, d, first.h, first.k)[i])
 
         for along in (g[i], error):
-            top, value = peaks(
-                lambda T, along=along: np.array([[utility(a - 2.0, along)] for a in T[:, 0]]), np.array([6.0])  # type: ignore[misc]
-            )
-            gain = float(value[0]) - utility(0.0, along)
+
+            def tried(T: Array, along: Array = along) -> Array:
+                return np.array([utility(float(a) - 2.0, along) for a in T])
+
+            top, value = peaks(tried, np.array(6.0))
+            gain = float(value) - utility(0.0, along)
             if gain - bound > best.gain - allowed:
-                best, allowed = Lie("d", agent, 1.0, float(top[0]) - 1.0, gain), bound
+                best, allowed = Lie("d", agent, 1.0, float(top) - 1.0, gain), bound
     return best, allowed
 
 
-def best_update(row: Row, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS) -> Lie | None:
+def best_update(
+    row: Row, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS
+) -> Lie | None:
     """The most that any agent gains by scaling its updates through the whole training; None where they are audited."""
     if row.pays_d == "audited":
         return None

@@ -1,7 +1,7 @@
 """Rules about how many useful points each agent needs: one-for-one (Blum et al. 2021), pay-what-you-contribute.
 
-    one-for-one:  s_i = clip(need_i - spill_i sum_{j != i} s_j, 0, s_max_i), a fixed point
-    pwyc:         min c.s  with  s_i + spill_i sum_{j != i} s_j >= need_i;   the treasury pays c_i s_i
+one-for-one:  s_i = clip(need_i - spill_i sum_{j != i} s_j, 0, s_max_i), a fixed point
+pwyc:         min c.s  with  s_i + spill_i sum_{j != i} s_j >= need_i;   the treasury pays c_i s_i
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OneForOne(_Needs):
 class PayWhatYouContribute(_Needs):
     """Procaccia et al. 2025: the cheapest assignment that meets all needs, costs paid back."""
 
-    name, source, asks = "pwyc", "Procaccia et al. 2025 (arXiv 2509.21612), read; needs for pairs", ("need", "c")
+    name, source, asks = "pwyc", "Procaccia et al. 2025 (arXiv 2509.21612), recalled; needs for pairs", ("need", "c")
     promises = (
         Promise("needs met"),
         Promise("budget balanced", note="the paper's Table 1"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ..game import beta_dom
@@ -16,14 +18,17 @@ class UpbredRow(Row):
     """Nobody is paid; s rests where nobody gains alone. FedBR and FedAvg-strategic rest at the same point."""
 
     name, source = "upbred", "the paper, Algorithm 1; FedBR: Murhekar et al. 2023"
-    promises = (Promise("equilibrium"), Promise("budget balanced"))
+    promises: ClassVar[tuple[Promise, ...]] = (Promise("equilibrium"), Promise("budget balanced"))
 
 
 class TruthfulRow(UpbredRow):
     """p*_i = the others' improvement since (w0, s0), as `h: previous` telescopes to; updates are audited."""
 
     name, source, pays_d = "t-upbred", "the paper, T-UPBReD with audits", "audited"
-    promises = (Promise("truthful", note="epsilon per round, with audits, which the league does not play"), Promise("equilibrium"))
+    promises = (
+        Promise("truthful", note="epsilon per round, with audits, which the league does not play"),
+        Promise("equilibrium"),
+    )
 
     def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:
         return UpbredRow().moves(stage, reports, start)  # the paper leaves p* out of the slope of s
@@ -63,7 +68,9 @@ class TwoPhaseRow(Row):
         return MARGIN * (float(stage.c.max()) if bound is None else bound)
 
     def suits(self, stage: Stage) -> str:
-        return super().suits(stage) or ("no bound of the slopes is known" if beta_dom(stage.game, stage.w) is None else "")
+        return super().suits(stage) or (
+            "no bound of the slopes is known" if beta_dom(stage.game, stage.w) is None else ""
+        )
 
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:
         return self.beta(stage) * compared(S)

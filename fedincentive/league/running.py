@@ -146,14 +146,19 @@ def replay(wanted: Wanted, witness: str) -> str:
             raise SettingError(f"--replay: {name} does not say what {kind} would be paid.")
         return f"{name}: {found}"
     if agent not in stage.game.agents:
-        raise SettingError(f"--replay names agent {agent!r}, who is not in the game.{nearest(agent, stage.game.agents)}")
+        raise SettingError(
+            f"--replay names agent {agent!r}, who is not in the game.{nearest(agent, stage.game.agents)}"
+        )
     i = stage.game.agents.index(agent)
     moved = s.copy()
     moved[i] = value
     if kind in ("s", "deliver") and not 0.0 <= value <= stage.s_max[i]:
         raise SettingError(f"--replay: {agent} has {stage.s_max[i]:.6g} points, not {value:g}.")
     if kind in row.asks:
-        truth, gain = getattr(reports, kind)[i], lies.told_gains(row, stage, reports, kind, np.array([i]), np.array([value]), s, u)[0]
+        truth, gain = (
+            getattr(reports, kind)[i],
+            lies.told_gains(row, stage, reports, kind, np.array([i]), np.array([value]), s, u)[0],
+        )
     elif kind == "s":
         truth, gain = s[i], float(row.utilities(stage, reports, moved)[i] - u[i])
     elif kind == "deliver":

@@ -21,7 +21,7 @@ EPSILON = 0.01  # of the cost: how much a further point pays beyond itself
 class Shaping(Row):
     """Exact in value."""
 
-    name, source, asks = "shaping", "Karimireddy et al. 2022 (arXiv 2207.04557), read", ("c",)
+    name, source, asks = "shaping", "Karimireddy et al. 2022 (arXiv 2207.04557), abstract checked, rule recalled", ("c",)
     promises = (
         Promise("no payments"),
         Promise("individually rational", ("fit 0",)),
@@ -31,7 +31,9 @@ class Shaping(Row):
     )
 
     def suits(self, stage: Stage) -> str:
-        return super().suits(stage) or ("" if stage.game.valuation.alone(stage.s_max) is not None else "A_i is not known")
+        return super().suits(stage) or (
+            "" if stage.game.valuation.alone(stage.s_max) is not None else "A_i is not known"
+        )
 
     def cap(self, stage: Stage, reports: Reports, S: Array) -> Array:
         t = stage.alone_best(reports.c)
@@ -51,9 +53,9 @@ class Shaping(Row):
 
 
 class RealFM(Shaping):
-    """Expanded in accuracy, with phi(a) = 1/(1-a)^2 - 1 over the value of no data (phi recalled, grant read)."""
+    """Expanded in accuracy, with phi(a) = 1/(1-a)^2 - 1 over the value of no data, as in the authors' code."""
 
-    name, source = "realfm", "Bornstein et al. 2023 (arXiv 2310.13681); grant read in its code, phi recalled"
+    name, source = "realfm", "Bornstein et al. 2023 (arXiv 2310.13681), grant and phi as in the authors' code"
 
     def grant(self, stage: Stage, level: Array, worth: Array) -> Array:
         nothing = stage.alone(np.zeros(stage.n))

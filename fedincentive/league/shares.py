@@ -7,6 +7,8 @@ Shapley and leave-one-out score what the models of coalitions are worth: U(C) = 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ..contribution import shapley_weights, subsets
@@ -21,7 +23,7 @@ class Shares(Row):
     """By s_i, the size of what was claimed."""
 
     name, source = "size-share", "the usual pro-rata split"
-    promises: tuple[Promise, ...] = (
+    promises: ClassVar[tuple[Promise, ...]] = (
         Promise("equilibrium"),
         Promise("false-name-proof", note="asked of every share"),
     )
@@ -41,7 +43,7 @@ class Shares(Row):
     def pays(self, stage: Stage, reports: Reports, S: Array) -> Array:
         return self.divided(stage, S[..., None] * np.eye(stage.n))
 
-    def named(self, stage: Stage, reports: Reports, held: Array) -> Array:
+    def named(self, stage: Stage, reports: Reports, held: Array) -> Array | None:
         return self.divided(stage, held)
 
     def entries(self, stage: Stage, reports: Reports, s: Array, seed: int) -> list[Posting]:

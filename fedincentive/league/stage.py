@@ -178,6 +178,6 @@ def draw(family: str, seed: int, n: int, fit: float) -> Stage:
     if family == "data-value":
         return Stage(replace(game, valuation=replace(game.valuation, fit=np.float64(fit))), label)
     if family == "common":
-        common = DataValue(Logarithm(0.5, 10.0), x=np.zeros((n, 1)), fit=np.float64(0.0))
+        common = DataValue(Logarithm(np.array(0.5), np.array(10.0)), x=np.zeros((n, 1)), fit=np.float64(0.0))
         return Stage(replace(game, valuation=common, agents=agent_names(n)), label)
     raise GameError(f"There is no family {family!r}; known: data-value, common, quadratic.")

@@ -170,7 +170,8 @@ def pair_amounts(given: Body, minor: int, rotation: int) -> Amounts:
         squares = sum((k[j] * h * h - h) / 2 * inner[j, j] for j in others)
         pairs = sum((k[j] + k[m]) * inner[j, m] for j in others for m in others if j < m)
         due[i] = own - squares / len(others) - h * h * pairs / (len(others) - 1)
-    return shares({name: rate(given["weight"]) * minor * amount for name, amount in due.items()}, exactly(rotation))
+    weight = rate(given["weight"])
+    return shares({name: Fraction(weight * minor * amount) for name, amount in due.items()}, exactly(rotation))
 
 
 def share_amounts(budget: int, scores: Amounts, rotation: int) -> Amounts:

@@ -122,8 +122,8 @@ class Mechanism:
             )
         if how == "exact" and asked > MOST_EXACT:
             raise SettingError(
-                f"incentive.contribution is 'exact' with {asked} agents in a round: that takes 2^{asked} evaluations; use "
-                f"gtg, loo or cgsv above {MOST_EXACT} agents."
+                f"incentive.contribution is 'exact' with {asked} agents in a round: that takes 2^{asked} evaluations; "
+                f"use gtg, loo or cgsv above {MOST_EXACT} agents."
             )
 
     def least(self, n: int) -> int:

@@ -1,9 +1,9 @@
 """Assigned contributions: one-for-one (Blum et al. 2021) and pay-what-you-contribute (Procaccia et al. 2025).
 
-    E_i = s_i + spillover_i sum_{j != i} s_j        the points that are useful to i
+E_i = s_i + spillover_i sum_{j != i} s_j        the points that are useful to i
 
-    one-for-one:               s_i = clip(need_i - spillover_i sum_{j != i} s_j, 0, s_max_i), a fixed point
-    pay-what-you-contribute:   min c.s with E_i >= need_i; the treasury pays c_i s_i
+one-for-one:               s_i = clip(need_i - spillover_i sum_{j != i} s_j, 0, s_max_i), a fixed point
+pay-what-you-contribute:   min c.s with E_i >= need_i; the treasury pays c_i s_i
 """
 
 from __future__ import annotations
@@ -90,14 +90,20 @@ class _Assigned(Mechanism):
     def start(self, run: Run) -> Phase:
         settings = run.settings
         if settings.need is None:
-            raise SettingError(f"Mechanism {self.name!r} assigns points by need: set incentive.need, for all or by agent.")
+            raise SettingError(
+                f"Mechanism {self.name!r} assigns points by need: set incentive.need, for all or by agent."
+            )
         need = np.array([_of(settings.need, "need", agent) for agent in run.agents])
         spill = np.array([_of(settings.spillover, "spillover", agent) for agent in run.agents])
         if np.any(spill > 1.0):
-            raise SettingError("incentive.spillover must be between 0 and 1: another's point is worth at most one's own.")
+            raise SettingError(
+                "incentive.spillover must be between 0 and 1: another's point is worth at most one's own."
+            )
         s_max = np.array([run.limits[agent] for agent in run.agents])
         given = self.assign(run, need, spill, s_max)
-        run.s = {a: min(quantise(float(x), settings.scale), run.s_max[a]) for a, x in zip(run.agents, given, strict=True)}
+        run.s = {
+            a: min(quantise(float(x), settings.scale), run.s_max[a]) for a, x in zip(run.agents, given, strict=True)
+        }
         return "train"
 
     def claims(self) -> Promises:

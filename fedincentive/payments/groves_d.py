@@ -1,7 +1,8 @@
 """groves-d: payments that make the true gradient the best update, balanced exactly, without oracle or prior.
 
     h = eta/n,   q_i = (k_i h^2 - h)/2 |d_i|^2
-    p_i = q_i - mean_{j != i} q_j + h^2 k_i sum_{l != i} <d_i, d_l> - h^2/(n-2) sum_{j < l, both != i} (k_j + k_l) <d_j, d_l>
+    p_i = q_i - mean_{j != i} q_j + h^2 k_i sum_{l != i} <d_i, d_l>
+          - h^2/(n-2) sum_{j < l, both != i} (k_j + k_l) <d_j, d_l>
 
 k_i is the curvature of v_i in w; an absent agent counts as d_i = 0. docs/truthful.md has the derivation and what it
 assumes: n >= 3, server SGD with a uniform mean, d in money, one name each, and with T rounds a weight rho^(T-1-t).
@@ -54,8 +55,8 @@ class GrovesUpdates(Payment):
         asked = min(self.sampled or n, n)
         if asked < 3:
             raise SettingError(
-                f"incentive.payment is 'groves-d' with {asked} agents in a round: it needs at least 3, as a pair's part "
-                "is charged to the others."
+                f"incentive.payment is 'groves-d' with {asked} agents in a round: it needs at least 3, as a pair's "
+                "part is charged to the others."
             )
         for key, wanted in (("server_optimizer", "sgd"), ("weights", "uniform"), ("aggregation", "mean")):
             if (getattr(self, key) or wanted) != wanted:
@@ -64,7 +65,9 @@ class GrovesUpdates(Payment):
                     f"{key}: {wanted}."
                 )
         if not 0 < self.discount <= 1:
-            raise SettingError(f"incentive.options.groves-d.discount is {self.discount}: it must be above 0, at most 1.")
+            raise SettingError(
+                f"incentive.options.groves-d.discount is {self.discount}: it must be above 0, at most 1."
+            )
 
     def k(self, agent: str) -> Fraction:
         if not isinstance(self.curvature, Mapping):
@@ -87,7 +90,10 @@ class GrovesUpdates(Payment):
         agents = sorted(run.asked or run.agents)
         sent = {agent: event.reports[agent].update for agent in agents if agent in event.reports}
         gram = {
-            a: {b: quantise(product(sent[a], sent[b]), PRODUCTS) if a in sent and b in sent else 0 for b in agents[: i + 1]}
+            a: {
+                b: quantise(product(sent[a], sent[b]), PRODUCTS) if a in sent and b in sent else 0
+                for b in agents[: i + 1]
+            }
             for i, a in enumerate(agents)
         }
         step = run.trained - 1

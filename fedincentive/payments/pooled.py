@@ -92,7 +92,7 @@ def pair(
         gained = sum(bend[agent] * product for product in mine.values())
         others = both - sum((bend[a] + bend[b]) * product for (a, b), product in mine.items())
         exact[agent] = own[agent] - (everyone - own[agent]) / (n - 1) + gained - others / (n - 2)
-    parts = {agent: weigh * amount * minor / unit for agent, amount in exact.items()}
+    parts = {agent: Fraction(weigh * amount * minor / unit) for agent, amount in exact.items()}
     common = lcm(*(part.denominator for part in parts.values()))
     return bounded(apportion({a: int(part * common) for a, part in parts.items()}, common, whole("rotation", rotation)))
 
@@ -121,7 +121,9 @@ def reimbursed(rates: Mapping[str, Any], points: Mapping[str, int], scale: int, 
     check_agents(points, "the points", low=0, least=1)
     _same(rates, points, "rate")
     whole("scale", scale, low=1)
-    paid = {agent: round(rate(f"the rate of {agent!r}", rates[agent]) * points[agent] * minor / scale) for agent in points}
+    paid = {
+        agent: round(rate(f"the rate of {agent!r}", rates[agent]) * points[agent] * minor / scale) for agent in points
+    }
     return bounded({**paid, TREASURY: -sum(paid.values())})
 
 

@@ -32,7 +32,9 @@ class Reimburse(Payment):
         return self.entry(run, {"rates": rates, "points": dict(run.delivered), "scale": self.scale})
 
     def _rate(self, agent: str) -> Fraction:
-        cost = self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost  # `caution` names who has none
+        cost = (
+            self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost
+        )  # `caution` names who has none
         return Fraction(str(cost)) / self.rounds
 
     def caution(self, run: Run) -> str:

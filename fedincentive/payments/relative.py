@@ -4,8 +4,8 @@
                                             share = 1 - 1/n is equal sharing of all costs
     gradients (Chakarov et al.):            phi_i = -(eta / 2n) |d_i|^2
 
-The contribution payment is the case phi = beta s. Whoever is absent has delivered nothing; where lengths are compared it
-counts as the longest update of the round, so that staying away is not paid.
+The contribution payment is the case phi = beta s. Whoever is absent has delivered nothing; where lengths are compared
+it counts as the longest update of the round, so that staying away is not paid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ SQUARES = 10**9  # steps per unit of |d|^2
 
 def square(update: Update) -> float:
     """|d|^2, over everything that training moves."""
-    return sum(float(np.sum(np.square(a, dtype=np.float64))) for a in update.values() if np.asarray(a).dtype.kind == "f")
+    return sum(
+        float(np.sum(np.square(a, dtype=np.float64))) for a in update.values() if np.asarray(a).dtype.kind == "f"
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class Relative(Payment):
 
     def _rate(self, agent: str, n: int) -> Fraction:
         share = 1 - Fraction(1, n) if self.share is None else self.share
-        cost = self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost  # `caution` names who has none
+        cost = (
+            self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost
+        )  # `caution` names who has none
         return share * Fraction(str(cost)) / self.rounds
 
     def _per_square(self, n: int) -> Fraction:

@@ -79,7 +79,9 @@ def test_shaping_is_the_rule_and_the_best_reply_is_the_largest_s_under_the_cap()
     s = row.moves(stage, reports).s
     for i in range(stage.n):
         t = optimize.minimize_scalar(
-            lambda t, i=i: -(stage.alone(np.full(stage.n, t))[i] - stage.c[i] * t), bounds=(0.0, stage.s_max[i]), method="bounded"
+            lambda t, i=i: -(stage.alone(np.full(stage.n, t))[i] - stage.c[i] * t),
+            bounds=(0.0, stage.s_max[i]),
+            method="bounded",
         ).x
         cap = stage.alone(np.full(stage.n, min(t, s[i])))[i] + stage.c[i] * (1 + EPSILON) * max(s[i] - t, 0.0)
         assert row.levels(stage, reports, s, s)[i] == pytest.approx(min(stage.values(s)[i], cap), abs=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,3 +155,24 @@ def test_a_game_file_is_played_instead_of_random_ones(tmp_path):
 def test_wrong_calls_are_told_without_a_traceback(arguments, message):
     done = run("--games", "1", *arguments)
     assert done.exit_code == 1 and message in done.output and "Traceback" not in done.output
+
+
+def test_the_page_has_what_the_command_prints():
+    """The rows that are quick to play, on the page's own games; `benchmarks/league_page.py` writes them all."""
+    page = (Path(__file__).parents[2] / "docs" / "league.md").read_text()
+    block = page.split("<!-- table -->")[1].split("<!-- end -->")[0].strip().splitlines()
+    assert block[0] == "| | " + " | ".join(COLUMNS) + " |"
+    printed = {line.split("|")[1].strip(): line for line in block[2:]}
+    assert list(printed) == list(ROWS)
+    quick = ("fedavg", "2p-upbred", "2p-attested", "one-for-one")
+    with np.errstate(all="ignore"):
+        played = list(running.play(running.Wanted(rows=quick), jobs=1))
+    for line in running.markdown(running.table(played)).splitlines()[2:]:
+        cells, before = line.split("|"), printed[line.split("|")[1].strip()].split("|")
+        for now, then in zip(cells[2:-1], before[2:-1], strict=True):
+            assert bool(now.strip()) == bool(then.strip())
+            if now.strip():
+                assert float(now.split()[-1]) == pytest.approx(float(then.split()[-1]), abs=0.011)
+    claims = page.split("<!-- claims -->")[1]
+    for row in ROWS.values():
+        assert all(f"{row.name}: {promise.claim}" in claims for promise in row.promises)
