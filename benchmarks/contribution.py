@@ -51,9 +51,8 @@ if __name__ == "__main__":
     parser.add_argument("--games", type=int, default=20)
     given = parser.parse_args()
     spent = seconds(given.agents, given.parameters)
-    print(
-        f"exact, {given.agents} agents, {given.parameters} parameters: {spent:.1f} s of a core, {2**given.agents} models"
-    )
+    what = f"{given.agents} agents, {given.parameters} parameters"
+    print(f"exact, {what}: {spent:.1f} s of a core beside {2**given.agents} evaluations")
     for n in (6, 8, 10, 12):
         part, error = saved(n, given.games)
         print(f"gtg, {n} agents: {part:.0%} of {2**n} evaluations, error {error:.1%} of the largest value")

@@ -13,14 +13,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedincentive.league import Verdict, figure, running
+from fedincentive.league import Judgement, figure, running
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
 def between(page: str, name: str, text: str) -> str:
-    pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
-    return re.sub(pattern, lambda found: f"{found[1]}\n{text}\n{found[2]}", page, flags=re.DOTALL)
+    pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page, flags=re.DOTALL)
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     else:
         printed = subprocess.run(["fedincentive", "league", "--json"], check=True, capture_output=True, text=True).stdout
     found = json.loads(printed)
-    verdicts = [Verdict(**{**one, "where": tuple(one["where"])}) for one in found["verdicts"]]
+    verdicts = [Judgement(**{**one, "where": tuple(one["where"])}) for one in found["verdicts"]]
     page = (DOCS / "league.md").read_text()
     page = between(page, "table", running.markdown(found["table"]))
     page = between(page, "claims", "```text\n" + "\n".join(map(str, verdicts)) + "\n```")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .base import Moves, Promise, Reports, Row
 from .baselines import Everything, Planner
-from .claims import Verdict, judge
+from .claims import Judgement, judge
 from .columns import COLUMNS, Played, measure
 from .fact import Fact
 from .fedbr import SharedCosts
@@ -32,6 +32,7 @@ ROWS: dict[str, Row] = {
 
 __all__ = [
     "COLUMNS",
+    "Judgement",
     "Lie",
     "Moves",
     "Played",
@@ -40,7 +41,6 @@ __all__ = [
     "Reports",
     "Row",
     "Stage",
-    "Verdict",
     "draw",
     "judge",
     "measure",

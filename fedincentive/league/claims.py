@@ -134,7 +134,7 @@ CHECKS: dict[str, Check] = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """A claim over all games: `outside` counts the games that do not meet its assumptions."""
 
     row: str
@@ -165,12 +165,12 @@ class Verdict:
         return asdict(self)
 
 
-def judge(row: Row, stages: Sequence[Stage], played: Sequence[Played]) -> list[Verdict]:
+def judge(row: Row, stages: Sequence[Stage], played: Sequence[Played]) -> list[Judgement]:
     """Each promise of a row over all games in which it was played."""
     return [_judged(row, promise, stages, played) for promise in row.promises]
 
 
-def _judged(row: Row, promise: Any, stages: Sequence[Stage], played: Sequence[Played]) -> Verdict:
+def _judged(row: Row, promise: Any, stages: Sequence[Stage], played: Sequence[Played]) -> Judgement:
     inside: list[tuple[Finding, Played]] = []
     outside: list[tuple[Finding, Played]] = []
     for stage, one in zip(stages, played, strict=True):
@@ -179,7 +179,7 @@ def _judged(row: Row, promise: Any, stages: Sequence[Stage], played: Sequence[Pl
             met = all(ASSUMPTIONS[name](stage) for name in promise.where)
             (inside if met else outside).append((found, one))
     if not inside and not outside:
-        return Verdict(row.name, promise.claim, promise.note, promise.where, "not verifiable", 0, 0, 0)
+        return Judgement(row.name, promise.claim, promise.note, promise.where, "not verifiable", 0, 0, 0)
     broken = [(found, one) for found, one in inside if found.amount > TOLERANCE]
     shown = broken or ([] if inside else [(f, one) for f, one in outside if f.amount > TOLERANCE])
     verdict = "broken" if broken else "held" if inside else "outside its assumptions"
@@ -189,7 +189,7 @@ def _judged(row: Row, promise: Any, stages: Sequence[Stage], played: Sequence[Pl
         many = "" if broken else f"{len(shown)} of {len(outside)} go against it; "
         worst = f"{many}{'seed ' + str(one.seed) + ', ' if one.game.startswith('--family') else ''}{found.words}"
         command = f"fedincentive league {one.game}" + (f" --replay {row.name}:{found.replay}" if found.replay else "")
-    return Verdict(
+    return Judgement(
         row.name,
         promise.claim,
         promise.note,

@@ -17,7 +17,7 @@ from ..errors import GameError, SettingError
 from ..game import load
 from . import ROWS, lies
 from .base import Reports, Row
-from .claims import Verdict, judge
+from .claims import Judgement, judge
 from .columns import COLUMNS, Played, measure
 from .stage import Stage, draw
 
@@ -117,9 +117,9 @@ def _cell(column: str, value: float | None, kind: str) -> str:
     return f"{kind} {text}" if column == "lie" and kind else text
 
 
-def verdicts(wanted: Wanted, played: Sequence[Played]) -> list[Verdict]:
+def verdicts(wanted: Wanted, played: Sequence[Played]) -> list[Judgement]:
     stages = {seed: wanted.stage(seed) for seed in wanted.seeds}
-    found: list[Verdict] = []
+    found: list[Judgement] = []
     with np.errstate(all="ignore"):
         for name in wanted.rows:
             own = [one for one in played if one.row == name]
