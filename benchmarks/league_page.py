@@ -27,7 +27,9 @@ def main() -> None:
     if len(sys.argv) > 1:
         printed = Path(sys.argv[1]).read_text()
     else:
-        printed = subprocess.run(["fedincentive", "league", "--json"], check=True, capture_output=True, text=True).stdout
+        printed = subprocess.run(
+            ["fedincentive", "league", "--json"], check=True, capture_output=True, text=True
+        ).stdout
     found = json.loads(printed)
     verdicts = [Judgement(**{**one, "where": tuple(one["where"])}) for one in found["verdicts"]]
     page = (DOCS / "league.md").read_text()

@@ -47,9 +47,7 @@ def exact(coalitions: Coalitions, utility: Utility) -> Contributions:
     """phi_i = mean over all orders of U(before i and i) - U(before i), by one walk over all 2^n coalitions."""
     n = coalitions.n
     if n > MOST_EXACT:
-        raise SettingError(
-            f"contribution: exact evaluates 2^n models, too many for {n} agents: use gtg, loo or cgsv."
-        )
+        raise SettingError(f"contribution: exact evaluates 2^n models, too many for {n} agents: use gtg, loo or cgsv.")
     u = np.empty(2**n)
     for mask, model in coalitions.walk():
         u[mask] = _finite(utility(model))

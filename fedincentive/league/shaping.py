@@ -21,7 +21,11 @@ EPSILON = 0.01  # of the cost: how much a further point pays beyond itself
 class Shaping(Row):
     """Exact in value."""
 
-    name, source, asks = "shaping", "Karimireddy et al. 2022 (arXiv 2207.04557), abstract checked, rule recalled", ("c",)
+    name, source, asks = (
+        "shaping",
+        "Karimireddy et al. 2022 (arXiv 2207.04557), abstract checked, rule recalled",
+        ("c",),
+    )
     promises = (
         Promise("no payments"),
         Promise("individually rational", ("fit 0",)),

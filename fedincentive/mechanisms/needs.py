@@ -33,8 +33,8 @@ def one_for_one(need: Array, spill: Array, s_max: Array, close: float = 1e-9) ->
     >>> one_for_one(np.array([4.0, 1.0]), np.ones(2), np.array([9.0, 9.0]))[0]
     array([4., 0.])
     """
-    s = np.zeros(len(need))
-    for sweep in range(1, SWEEPS + 1):
+    s, sweep = np.zeros(len(need)), 0
+    for sweep in range(1, SWEEPS + 1):  # noqa: B007
         before = s.copy()
         for i in range(len(s)):
             s[i] = np.clip(need[i] - spill[i] * (s.sum() - s[i]), 0.0, s_max[i])
