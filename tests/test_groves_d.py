@@ -54,7 +54,7 @@ def test_no_update_pays_more_than_the_gradient_in_quadratic_games(eta):
     unpaid = np.mean([game.gain(0, "none", game.k) for game in games])
     linear = np.mean([max(game.gain(i, "relative") for i in range(game.n)) for game in games])
     wrong = np.mean([max(game.gain(i, k=1.3 * game.k) for i in range(game.n)) for game in games])
-    assert unpaid > 0.1 and 1e-7 < wrong < linear < unpaid
+    assert unpaid > 0.05 and 1e-7 < wrong < linear < unpaid
 
 
 @pytest.mark.parametrize("eta", [0.2, 1.0])

