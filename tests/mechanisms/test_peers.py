@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from keyring import folder_of
 
 from fedincentive import ledger, play
 from fedincentive.agent import GameOracle
@@ -57,6 +58,14 @@ def test_every_posting_is_derived_again(name, tmp_path):
     balanced = name.startswith(("fedbr", "gradient", "t-upbred", "one-for-one"))
     assert (outcome.treasury == 0) == balanced
     assert any(outcome.payments.values()) == (name not in ("fedbr", "one-for-one"))
+
+
+@pytest.mark.parametrize("name", ["fedbr-bg", "pay-what-you-contribute", "shares", "t-upbred with sampled groves-d"])
+def test_signed_runs_are_derived_from_what_agents_said(name, tmp_path):
+    keys = folder_of(tmp_path / "keys", GAME.agents)
+    outcome, findings, lines = played(name, tmp_path, keys=str(keys), rounds=2)
+    assert outcome.basis == "signed" and findings == ()
+    assert standalone_findings(lines) == []
 
 
 @pytest.mark.parametrize("name", [n for n in PLAYS if n not in ("fedbr", "one-for-one")])
