@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
-from .base import Moves, Promise, Reports, Row
+from .base import Moves, Promise, Reports, LeagueRow
 from .baselines import Everything, Planner
 from .claims import Judgement, judge
-from .columns import COLUMNS, Played, measure
-from .fact import Fact
+from .columns import COLUMNS, Measured, measure
+from .fact import FactRow
 from .fedbr import SharedCosts
 from .gradients import GradientRelative, GrovesD
 from .lies import Lie
@@ -21,11 +21,11 @@ from .shaping import RealFM, Shaping
 from .shares import Agreement, LeaveOneOut, ShapleyShare, Shares
 from .stage import Stage, draw
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, LeagueRow] = {
     row.name: row
     for row in (
         Planner(), Everything(), UpbredRow(), TruthfulRow(), TwoPhaseRow(), AttestedTwoPhase(), SharedCosts(),
-        Shaping(), RealFM(), Fact(), OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(),
+        Shaping(), RealFM(), FactRow(), OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(),
         Agreement(), GradientRelative(), GrovesD(),
     )
 }  # fmt: skip
@@ -35,11 +35,11 @@ __all__ = [
     "Judgement",
     "Lie",
     "Moves",
-    "Played",
+    "Measured",
     "Promise",
     "ROWS",
     "Reports",
-    "Row",
+    "LeagueRow",
     "Stage",
     "draw",
     "judge",

@@ -80,7 +80,7 @@ class Promise:
     note: str = ""
 
 
-class Row:
+class LeagueRow:
     """Base of all rows: nobody is paid, everybody receives V_i and replies best to the others."""
 
     name: ClassVar[str]

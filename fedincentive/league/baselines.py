@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Moves, Promise, Reports, Row
+from .base import Moves, Promise, Reports, LeagueRow
 from .stage import CLOSE, Stage, rest
 
 
-class Planner(Row):
+class Planner(LeagueRow):
     """s = argmax sum_i (V_i - c_i s_i): what an all-knowing planner would assign, and nobody is paid."""
 
     name, source, asks, chooses = "planner", "yardstick", (), False
@@ -23,7 +23,7 @@ class Planner(Row):
         return Moves(np.where(s <= CLOSE * stage.s_max, 0.0, s), 1, 2 * stage.n)
 
 
-class Everything(Row):
+class Everything(LeagueRow):
     """FedAvg: s = s_max."""
 
     name, source, chooses = "fedavg", "McMahan et al. 2017", False

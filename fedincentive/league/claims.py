@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import lies
-from .base import Reports, Row, needed, useful
-from .columns import NOISE, Played
+from .base import Reports, LeagueRow, needed, useful
+from .columns import NOISE, Measured
 from .lies import Lie
 from .stage import Stage
 
@@ -36,7 +36,7 @@ ASSUMPTIONS: dict[str, Callable[[Stage], bool]] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Counterexample:
     """What contradicts a claim in one game."""
 
     amount: float
@@ -44,67 +44,67 @@ class Finding:
     replay: str = ""  # KIND:AGENT:VALUE for --replay
 
 
-Check = Callable[[Row, Stage, Played], Finding | None]  # None: not verifiable; amount <= tolerance: held
+Check = Callable[[LeagueRow, Stage, Measured], Counterexample | None]  # None: not verifiable; amount <= tolerance: held
 
 
 def _column(name: str, sign: float, words: str) -> Check:
-    def check(row: Row, stage: Stage, played: Played) -> Finding | None:
+    def check(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample | None:
         value = played.columns[name]
-        return None if value is None else Finding(sign * value, f"{words} {abs(value):.4g}")
+        return None if value is None else Counterexample(sign * value, f"{words} {abs(value):.4g}")
 
     return check
 
 
 def _lie(*kinds: str) -> Check:
-    def check(row: Row, stage: Stage, played: Played) -> Finding | None:
+    def check(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample | None:
         found = [played.lies[kind] for kind in (kinds or row.asks or ("d",)) if kind in played.lies]
         return of_lie(max(found, key=lambda lie: lie.gain)) if found else None
 
     return check
 
 
-def of_lie(lie: Lie) -> Finding:
-    return Finding(lie.gain, str(lie), f"{lie.kind}:{lie.agent}:{lie.told!r}")
+def of_lie(lie: Lie) -> Counterexample:
+    return Counterexample(lie.gain, str(lie), f"{lie.kind}:{lie.agent}:{lie.told!r}")
 
 
-def _updates(row: Row, stage: Stage, played: Played) -> Finding:
+def _updates(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     """The best update of one round, beyond the gain that the row's paper allows."""
     lie, allowed = lies.best_round(row, stage, np.array(played.s))
-    return Finding(lie.gain - allowed, f"in one round {lie}, proved are at most {allowed:.4g}")
+    return Counterexample(lie.gain - allowed, f"in one round {lie}, proved are at most {allowed:.4g}")
 
 
-def _balanced(row: Row, stage: Stage, played: Played) -> Finding:
+def _balanced(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     treasury = played.columns["treasury"] or 0.0
-    return Finding(abs(treasury), f"the treasury {'pays' if treasury > 0 else 'takes'} {abs(treasury):.4g}")
+    return Counterexample(abs(treasury), f"the treasury {'pays' if treasury > 0 else 'takes'} {abs(treasury):.4g}")
 
 
-def _full(row: Row, stage: Stage, played: Played) -> Finding:
+def _full(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     share = played.columns["S"] or 0.0
-    return Finding(1.0 - share, f"{share:.0%} of the points are given")
+    return Counterexample(1.0 - share, f"{share:.0%} of the points are given")
 
 
-def _never_pays(row: Row, stage: Stage, played: Played) -> Finding:
+def _never_pays(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     """Over twenty draws of the trios."""
     reports, s = Reports.honest(stage), np.array(played.s)
     worst = max(row.postings(stage, reports, s, seed)[1] for seed in range(20))
-    return Finding(worst, f"the treasury pays {worst:.4g}")
+    return Counterexample(worst, f"the treasury pays {worst:.4g}")
 
 
-def _welfare(row: Row, stage: Stage, played: Played) -> Finding:
+def _welfare(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     from .baselines import Planner
 
     best = Planner().moves(stage, Reports.honest(stage)).s
     gap = float((stage.values(best) - stage.costs(best)).sum()) - (played.columns["NW"] or 0.0)
-    return Finding(gap, f"net welfare is {gap:.4g} below the planner's")
+    return Counterexample(gap, f"net welfare is {gap:.4g} below the planner's")
 
 
-def _needs(row: Row, stage: Stage, played: Played) -> Finding:
+def _needs(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     short = needed(stage) - useful(stage, np.array(played.s))
     i = int(short.argmax())
-    return Finding(float(short[i]), f"{stage.game.agents[i]} is {max(short[i], 0.0):.4g} points short")
+    return Counterexample(float(short[i]), f"{stage.game.agents[i]} is {max(short[i], 0.0):.4g} points short")
 
 
-def _envy(row: Row, stage: Stage, played: Played) -> Finding:
+def _envy(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
     """Whether somebody could give another's smaller s and still have what it needs."""
     s, need = np.array(played.s), needed(stage)
     for i in range(stage.n):
@@ -112,13 +112,13 @@ def _envy(row: Row, stage: Stage, played: Played) -> Finding:
             swapped = s.copy()
             swapped[i] = s[j]
             if s[j] < s[i] - TOLERANCE and useful(stage, swapped)[i] >= need[i] + TOLERANCE:
-                return Finding(float(s[i] - s[j]), f"{stage.game.agents[i]} would be served with {s[j]:.4g} points")
-    return Finding(0.0, "no swap")
+                return Counterexample(float(s[i] - s[j]), f"{stage.game.agents[i]} would be served with {s[j]:.4g} points")
+    return Counterexample(0.0, "no swap")
 
 
 CHECKS: dict[str, Check] = {
     "budget balanced": _balanced,
-    "no payments": lambda row, stage, played: Finding(float(np.abs(played.payments).max()), "somebody is paid"),
+    "no payments": lambda row, stage, played: Counterexample(float(np.abs(played.payments).max()), "somebody is paid"),
     "treasury never pays": _never_pays,
     "equilibrium": _lie("s"),
     "full contribution": _full,
@@ -165,14 +165,14 @@ class Judgement:
         return asdict(self)
 
 
-def judge(row: Row, stages: Sequence[Stage], played: Sequence[Played]) -> list[Judgement]:
+def judge(row: LeagueRow, stages: Sequence[Stage], played: Sequence[Measured]) -> list[Judgement]:
     """Each promise of a row over all games in which it was played."""
     return [_judged(row, promise, stages, played) for promise in row.promises]
 
 
-def _judged(row: Row, promise: Any, stages: Sequence[Stage], played: Sequence[Played]) -> Judgement:
-    inside: list[tuple[Finding, Played]] = []
-    outside: list[tuple[Finding, Played]] = []
+def _judged(row: LeagueRow, promise: Any, stages: Sequence[Stage], played: Sequence[Measured]) -> Judgement:
+    inside: list[tuple[Counterexample, Measured]] = []
+    outside: list[tuple[Counterexample, Measured]] = []
     for stage, one in zip(stages, played, strict=True):
         found = None if one.unsuited else CHECKS[promise.claim](row, stage, one)
         if found is not None:

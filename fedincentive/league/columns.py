@@ -9,7 +9,7 @@ import numpy as np
 
 from ..game.arrays import Array
 from . import lies
-from .base import Reports, Row
+from .base import Reports, LeagueRow
 from .lies import Lie
 from .stage import Stage, unilateral
 
@@ -38,7 +38,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class Measured:
     """One row on one game."""
 
     row: str
@@ -55,10 +55,10 @@ class Played:
         return asdict(self)
 
 
-def measure(row: Row, stage: Stage, seed: int) -> Played:
+def measure(row: LeagueRow, stage: Stage, seed: int) -> Measured:
     """Plays a row honestly, then searches every lie."""
     if why := row.suits(stage):
-        return Played(row.name, stage.label, seed, why, dict.fromkeys(COLUMNS), {})
+        return Measured(row.name, stage.label, seed, why, dict.fromkeys(COLUMNS), {})
     reports = Reports.honest(stage)
     moves = row.moves(stage, reports)
     s = moves.s
@@ -99,10 +99,10 @@ def measure(row: Row, stage: Stage, seed: int) -> Played:
         "evals": float(row.evaluations(stage.n)),
     }
     real = {kind: lie for kind, lie in found.items() if lie is not None}
-    return Played(row.name, stage.label, seed, "", columns, real, tuple(s), tuple(paid), tuple(u))
+    return Measured(row.name, stage.label, seed, "", columns, real, tuple(s), tuple(paid), tuple(u))
 
 
-def envy(row: Row, stage: Stage, reports: Reports, s: Array, paid: Array, u: Array) -> float:
+def envy(row: LeagueRow, stage: Stage, reports: Reports, s: Array, paid: Array, u: Array) -> float:
     """max over i, j: what i would have with j's s and payment, less what it has, where i has that many points."""
     T = np.broadcast_to(s[:, None], (stage.n, stage.n))  # row j, column i
     swapped = unilateral(s, T)

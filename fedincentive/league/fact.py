@@ -12,14 +12,14 @@ from functools import lru_cache
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, Row, by_agent
+from .base import Posting, Promise, Reports, LeagueRow, by_agent
 from .stage import Stage
 
 ALPHA = 1.9
 COST_UNIT = 10**12  # costs per point are small; the trios compare whole numbers
 
 
-class Fact(Row):
+class FactRow(LeagueRow):
     name, source, asks = "fact", "Bornstein et al. 2024 (arXiv 2405.13879), as in the authors' code", ("c",)
     promises = (
         Promise("equilibrium", ("fit 0",)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, Row, compared, points, texts
+from .base import Posting, Promise, Reports, LeagueRow, compared, points, texts
 from .stage import Stage
 
 
@@ -29,7 +29,7 @@ def root_of_costs(c: Array) -> float:
     return float(np.clip((middle - root) / (2.0 * total), 0.0, 1.0 - 1.0 / n))
 
 
-class SharedCosts(Row):
+class SharedCosts(LeagueRow):
     """Budget-balanced FedBR."""
 
     name, source, asks = "fedbr-bg", "Murhekar et al. 2023; equal sharing of costs, recalled", ("c",)

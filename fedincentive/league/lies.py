@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..game import DataValue, Quadratic
 from ..game.arrays import Array
-from .base import Reports, Row, compared
+from .base import Reports, LeagueRow, compared
 from .stage import Stage, deviations, peaks, unilateral
 
 SCALES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0, 3.0)
@@ -58,7 +58,7 @@ class Lie:
         return f"{self.agent} {verb} {self.told:.6g} instead of {self.truth:.6g}, gain {self.gain:.4g}"
 
 
-def best_report(row: Row, stage: Stage, reports: Reports, kind: str, s: Array, u: Array) -> Lie:
+def best_report(row: LeagueRow, stage: Stage, reports: Reports, kind: str, s: Array, u: Array) -> Lie:
     """The most that any agent gains by another report of this kind; all lies of a step are played together."""
     truth = getattr(reports, kind)
     told = [_first_lies(truth, i) for i in range(stage.n)]
@@ -84,7 +84,7 @@ def _first_lies(truth: Array, i: int) -> Array:
 
 
 def told_gains(
-    row: Row, stage: Stage, reports: Reports, kind: str, agents: NDArray[np.intp], values: Array, s: Array, u: Array
+    row: LeagueRow, stage: Stage, reports: Reports, kind: str, agents: NDArray[np.intp], values: Array, s: Array, u: Array
 ) -> Array:
     """What agents[k] gains by reporting values[k], after all contributions have moved from s to their new rest."""
     lied = reports.each_lying(kind, agents, values)
@@ -92,13 +92,13 @@ def told_gains(
     return row.utilities(stage, lied, after)[np.arange(len(agents)), agents] - u[agents]
 
 
-def best_contribution(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie:
+def best_contribution(row: LeagueRow, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie:
     """Regret: the most that any agent gains by another s of its own."""
     t, top = peaks(lambda T: deviations(lambda S: row.utilities(stage, reports, S), s, T), stage.s_max)
     return _largest("s", stage, s, t, top - u)
 
 
-def best_fabrication(row: Row, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie | None:
+def best_fabrication(row: LeagueRow, stage: Stage, reports: Reports, s: Array, u: Array) -> Lie | None:
     """Claims s_i or s_max_i and delivers less; None where an audit attests s, which is not played here."""
     if row.pays_d == "audited":
         return None
@@ -109,7 +109,7 @@ def best_fabrication(row: Row, stage: Stage, reports: Reports, s: Array, u: Arra
     return max(found, key=lambda lie: lie.gain)
 
 
-def delivered(row: Row, stage: Stage, reports: Reports, s: Array, claim: Array, T: Array) -> Array:
+def delivered(row: LeagueRow, stage: Stage, reports: Reports, s: Array, claim: Array, T: Array) -> Array:
     """u_i where i alone claims claim_i and delivers T[b, i]."""
     claimed = unilateral(s, np.broadcast_to(claim, T.shape))
     return np.einsum("bii->bi", row.utilities(stage, reports, claimed, unilateral(s, T)))
@@ -121,7 +121,7 @@ def _largest(kind: str, stage: Stage, truth: Array, told: Array, gains: Array) -
     return Lie(kind, stage.game.agents[i], float(truth[i]), float(told[i]), gain)
 
 
-def two_names(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
+def two_names(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie | None:
     """What the best placed agent gains by halving its points between two names; negative where all lose."""
     if row.pays_d in ("relative", "groves-d"):
         return _names_of_updates(row, stage, s)
@@ -138,7 +138,7 @@ def two_names(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
     return max(found, key=lambda lie: lie.gain)
 
 
-def merger(row: Row, stage: Stage, reports: Reports, s: Array) -> Lie | None:
+def merger(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie | None:
     """What the best placed pair gains by enrolling under one name."""
     before = row.named(stage, reports, np.diag(s))
     if before is None or stage.n < 3 or row.pays_d in ("relative", "groves-d"):
@@ -181,7 +181,7 @@ def update_pay(how: str, d: Array, h: float, k: Array) -> Array:
     return own + h**2 * k * cross.sum(axis=1) - (both - pairs.sum(axis=1)) / (n - 2)
 
 
-def steps(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> Iterator[Step]:
+def steps(row: LeagueRow, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> Iterator[Step]:
     """Training where name a sends sum_i sends[a, i] d_i, with a step that halves the distance to the best model.
 
     Later rounds weigh more, so that a patient agent does not gain by holding back early (docs/truthful.md).
@@ -198,14 +198,14 @@ def steps(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) 
         yield Step(d, h, k, 0.5 ** (rounds - 1 - t), w)
 
 
-def train(row: Row, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> tuple[Array, Array]:
+def train(row: LeagueRow, stage: Stage, s: Array, sends: Array, rounds: int = ROUNDS) -> tuple[Array, Array]:
     """(v after training, payments by name on the updates)."""
     taken = list(steps(row, stage, s, sends, rounds))
     paid = sum((one.weight * update_pay(row.pays_d, one.d, one.h, one.k) for one in taken), start=np.zeros(len(sends)))
     return stage.game.values(taken[-1].w, s), paid
 
 
-def best_round(row: Row, stage: Stage, s: Array) -> tuple[Lie, float]:
+def best_round(row: LeagueRow, stage: Stage, s: Array) -> tuple[Lie, float]:
     """(the best update of the first round, the gain that is proved to be the most for that agent)."""
     game, first = stage.game, next(steps(row, stage, s, np.eye(stage.n), 1))
     g = game.gradients(game.w0, s)
@@ -237,7 +237,7 @@ def best_round(row: Row, stage: Stage, s: Array) -> tuple[Lie, float]:
 
 
 def best_update(
-    row: Row, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS
+    row: LeagueRow, stage: Stage, s: Array, scales: tuple[float, ...] = UPDATE_SCALES, rounds: int = ROUNDS
 ) -> Lie | None:
     """The most that any agent gains by scaling its updates through the whole training; None where they are audited."""
     if row.pays_d == "audited":
@@ -250,7 +250,7 @@ def best_update(
     return best
 
 
-def scaled_gain(row: Row, stage: Stage, s: Array, i: int, scale: float, rounds: int = ROUNDS) -> float:
+def scaled_gain(row: LeagueRow, stage: Stage, s: Array, i: int, scale: float, rounds: int = ROUNDS) -> float:
     sends = np.eye(stage.n)
     values, paid = train(row, stage, s, sends, rounds)
     sends[i, i] = scale
@@ -258,7 +258,7 @@ def scaled_gain(row: Row, stage: Stage, s: Array, i: int, scale: float, rounds: 
     return float(lied[i] + lied_paid[i] - values[i] - paid[i])
 
 
-def _names_of_updates(row: Row, stage: Stage, s: Array) -> Lie:
+def _names_of_updates(row: LeagueRow, stage: Stage, s: Array) -> Lie:
     """Two names that both send the gradient, where updates are paid for."""
     values, paid = train(row, stage, s, np.eye(stage.n))
     found = []

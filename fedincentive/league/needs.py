@@ -10,11 +10,11 @@ import numpy as np
 
 from ..game.arrays import Array
 from ..mechanisms.needs import cheapest, one_for_one
-from .base import Moves, Posting, Promise, Reports, Row, points, texts
+from .base import Moves, Posting, Promise, Reports, LeagueRow, points, texts
 from .stage import CLOSE, Stage
 
 
-class _Needs(Row):
+class _Needs(LeagueRow):
     chooses = False
 
     def moves(self, stage: Stage, reports: Reports, start: Array | None = None) -> Moves:

@@ -8,13 +8,13 @@ import numpy as np
 
 from ..game import beta_dom
 from ..game.arrays import Array
-from .base import Moves, Posting, Promise, Reports, Row, by_agent, compared, points, texts
+from .base import Moves, Posting, Promise, Reports, LeagueRow, by_agent, compared, points, texts
 from .stage import Stage
 
 MARGIN = 1.05  # over zeta + tau, so that giving more pays strictly
 
 
-class UpbredRow(Row):
+class UpbredRow(LeagueRow):
     """Nobody is paid; s rests where nobody gains alone. FedBR and FedAvg-strategic rest at the same point."""
 
     name, source = "upbred", "the paper, Algorithm 1; FedBR: Murhekar et al. 2023"
@@ -52,7 +52,7 @@ class TruthfulRow(UpbredRow):
         return [("truthful/1", inputs)]
 
 
-class TwoPhaseRow(Row):
+class TwoPhaseRow(LeagueRow):
     """p_i = beta (s_i - mean_{j != i} s_j) with beta above zeta + tau: everyone gives s_max."""
 
     name, source = "2p-upbred", "the paper, Algorithm 2"

@@ -16,9 +16,9 @@ from ..checks import nearest
 from ..errors import GameError, SettingError
 from ..game import load
 from . import ROWS, lies
-from .base import Reports, Row
+from .base import Reports, LeagueRow
 from .claims import Judgement, judge
-from .columns import COLUMNS, Played, measure
+from .columns import COLUMNS, Measured, measure
 from .stage import Stage, draw
 
 COUNTS = ("rounds", "messages", "evals")
@@ -54,19 +54,19 @@ class Wanted:
         return draw(self.family, seed, self.n, self.fit)
 
 
-def chosen(name: str) -> Row:
+def chosen(name: str) -> LeagueRow:
     if name not in ROWS:
         raise SettingError(f"There is no row {name!r} in the league.{nearest(name, ROWS)}")
     return ROWS[name]
 
 
-def _play(task: tuple[Wanted, str, int]) -> Played:
+def _play(task: tuple[Wanted, str, int]) -> Measured:
     wanted, name, seed = task
     with np.errstate(all="ignore"):
         return measure(ROWS[name], wanted.stage(seed), seed)
 
 
-def play(wanted: Wanted, jobs: int | None = None) -> Iterator[Played]:
+def play(wanted: Wanted, jobs: int | None = None) -> Iterator[Measured]:
     """Every row on every game, as they are done; one process a core unless there is little to do."""
     wanted.stage(wanted.seed)  # a bad file or family is told here
     tasks = [(wanted, name, seed) for seed in wanted.seeds for name in wanted.rows]
@@ -78,7 +78,7 @@ def play(wanted: Wanted, jobs: int | None = None) -> Iterator[Played]:
         yield from pool.map(_play, tasks, chunksize=1)
 
 
-def table(played: Sequence[Played]) -> list[dict[str, Any]]:
+def table(played: Sequence[Measured]) -> list[dict[str, Any]]:
     """The mean of every column over the games in which it is known, row by row; `games` counts those played."""
     rows = []
     for name in dict.fromkeys(one.row for one in played):
@@ -93,7 +93,7 @@ def table(played: Sequence[Played]) -> list[dict[str, Any]]:
     return rows
 
 
-def _told(one: Played) -> list[lies.Lie]:
+def _told(one: Measured) -> list[lies.Lie]:
     return [lie for kind, lie in one.lies.items() if kind in ROWS[one.row].asks and lie.gain > 0.0]
 
 
@@ -117,7 +117,7 @@ def _cell(column: str, value: float | None, kind: str) -> str:
     return f"{kind} {text}" if column == "lie" and kind else text
 
 
-def verdicts(wanted: Wanted, played: Sequence[Played]) -> list[Judgement]:
+def verdicts(wanted: Wanted, played: Sequence[Measured]) -> list[Judgement]:
     stages = {seed: wanted.stage(seed) for seed in wanted.seeds}
     found: list[Judgement] = []
     with np.errstate(all="ignore"):

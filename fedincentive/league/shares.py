@@ -13,13 +13,13 @@ import numpy as np
 
 from ..contribution import shapley_weights, subsets
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, Row, by_agent
+from .base import Posting, Promise, Reports, LeagueRow, by_agent
 from .stage import Stage
 
 SCORE_UNIT = 10**9
 
 
-class Shares(Row):
+class Shares(LeagueRow):
     """By s_i, the size of what was claimed."""
 
     name, source = "size-share", "the usual pro-rata split"

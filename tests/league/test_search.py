@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fedincentive.cli import main
 from fedincentive.league import COLUMNS, ROWS, Reports, draw, judge, lies, measure, running
-from fedincentive.league.base import Promise, Row
+from fedincentive.league.base import Promise, LeagueRow
 
 N = 4
 
@@ -77,7 +77,7 @@ def test_facts_middle_wins_more_than_an_honest_extreme():
     assert row.chances(reports.lying("c", lowest, middle).c)[lowest] == pytest.approx(0.6)  # 2 below, 3 above, of 10
 
 
-class Known(Row):
+class Known(LeagueRow):
     """Pays -(told - 2 truth)^2, so that the best lie is twice the truth and gains truth^2."""
 
     name, source, asks, chooses = "known", "test", ("c",), False
