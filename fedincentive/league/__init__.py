@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from .base import Moves, Promise, Reports, LeagueRow
+from .base import LeagueRow, Moves, Promise, Reports
 from .baselines import Everything, Planner
 from .claims import Judgement, judge
 from .columns import COLUMNS, Measured, measure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Moves, Promise, Reports, LeagueRow
+from .base import LeagueRow, Moves, Promise, Reports
 from .stage import CLOSE, Stage, rest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import lies
-from .base import Reports, LeagueRow, needed, useful
+from .base import LeagueRow, Reports, needed, useful
 from .columns import NOISE, Measured
 from .lies import Lie
 from .stage import Stage
@@ -112,7 +112,9 @@ def _envy(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
             swapped = s.copy()
             swapped[i] = s[j]
             if s[j] < s[i] - TOLERANCE and useful(stage, swapped)[i] >= need[i] + TOLERANCE:
-                return Counterexample(float(s[i] - s[j]), f"{stage.game.agents[i]} would be served with {s[j]:.4g} points")
+                return Counterexample(
+                    float(s[i] - s[j]), f"{stage.game.agents[i]} would be served with {s[j]:.4g} points"
+                )
     return Counterexample(0.0, "no swap")
 
 

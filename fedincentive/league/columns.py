@@ -9,7 +9,7 @@ import numpy as np
 
 from ..game.arrays import Array
 from . import lies
-from .base import Reports, LeagueRow
+from .base import LeagueRow, Reports
 from .lies import Lie
 from .stage import Stage, unilateral
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, LeagueRow, by_agent
+from .base import LeagueRow, Posting, Promise, Reports, by_agent
 from .stage import Stage
 
 ALPHA = 1.9

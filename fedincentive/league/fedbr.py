@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, LeagueRow, compared, points, texts
+from .base import LeagueRow, Posting, Promise, Reports, compared, points, texts
 from .stage import Stage
 
 

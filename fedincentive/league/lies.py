@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..game import DataValue, Quadratic
 from ..game.arrays import Array
-from .base import Reports, LeagueRow, compared
+from .base import LeagueRow, Reports, compared
 from .stage import Stage, deviations, peaks, unilateral
 
 SCALES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2.0, 3.0)
@@ -84,7 +84,14 @@ def _first_lies(truth: Array, i: int) -> Array:
 
 
 def told_gains(
-    row: LeagueRow, stage: Stage, reports: Reports, kind: str, agents: NDArray[np.intp], values: Array, s: Array, u: Array
+    row: LeagueRow,
+    stage: Stage,
+    reports: Reports,
+    kind: str,
+    agents: NDArray[np.intp],
+    values: Array,
+    s: Array,
+    u: Array,
 ) -> Array:
     """What agents[k] gains by reporting values[k], after all contributions have moved from s to their new rest."""
     lied = reports.each_lying(kind, agents, values)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..game.arrays import Array
 from ..mechanisms.needs import cheapest, one_for_one
-from .base import Moves, Posting, Promise, Reports, LeagueRow, points, texts
+from .base import LeagueRow, Moves, Posting, Promise, Reports, points, texts
 from .stage import CLOSE, Stage
 
 

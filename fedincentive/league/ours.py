@@ -8,7 +8,7 @@ import numpy as np
 
 from ..game import beta_dom
 from ..game.arrays import Array
-from .base import Moves, Posting, Promise, Reports, LeagueRow, by_agent, compared, points, texts
+from .base import LeagueRow, Moves, Posting, Promise, Reports, by_agent, compared, points, texts
 from .stage import Stage
 
 MARGIN = 1.05  # over zeta + tau, so that giving more pays strictly

@@ -16,7 +16,7 @@ from ..checks import nearest
 from ..errors import GameError, SettingError
 from ..game import load
 from . import ROWS, lies
-from .base import Reports, LeagueRow
+from .base import LeagueRow, Reports
 from .claims import Judgement, judge
 from .columns import COLUMNS, Measured, measure
 from .stage import Stage, draw

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, LeagueRow, by_agent
+from .base import LeagueRow, Posting, Promise, Reports, by_agent
 from .stage import Stage
 
 EPSILON = 0.01  # of the cost: how much a further point pays beyond itself

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..contribution import shapley_weights, subsets
 from ..game.arrays import Array
-from .base import Posting, Promise, Reports, LeagueRow, by_agent
+from .base import LeagueRow, Posting, Promise, Reports, by_agent
 from .stage import Stage
 
 SCORE_UNIT = 10**9

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fedincentive.cli import main
 from fedincentive.league import COLUMNS, ROWS, Reports, draw, judge, lies, measure, running
-from fedincentive.league.base import Promise, LeagueRow
+from fedincentive.league.base import LeagueRow, Promise
 
 N = 4
 
