@@ -116,7 +116,7 @@ def table(
         ledger,
         state,
         keys=keys,
-        oracles=Oracles(oracle, oracle) if oracles is None else oracles,
+        oracles=Oracles(oracle, oracle, oracle.welfare) if oracles is None else oracles,
     )
     return center, [*agents, *auditors(game, settings, keys, agents)]
 

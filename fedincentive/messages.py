@@ -78,4 +78,5 @@ class RoundResult:
     absent: tuple[str, ...]
     head: str | None  # the ledger's head hash after this round
     metrics: Mapping[str, float] = field(default_factory=dict)
+    worth: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # each update's value and half its interval
     repeated: bool = False  # below quorum: the same round is asked again

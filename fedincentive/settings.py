@@ -55,7 +55,8 @@ class Settings:
     mechanism: str = setting(
         checks.text,
         "2p-upbred",
-        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic, or an installed extension's name.",
+        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic; of other papers fedbr, "
+        "fedbr-bg, one-for-one, pay-what-you-contribute, gradient-relative, shares; or an installed extension's name.",
     )
     rounds: int = setting(checks.integer(1), 100, help="T, the number of training rounds.")
     gamma: float = setting(checks.real(above=0.0), 0.5, help="Step size of the contributions s.")
@@ -86,7 +87,8 @@ class Settings:
     payment: str | tuple[str, ...] | None = setting(
         checks.optional(names),
         None,
-        help="Which payments are made: contribution, truthful, an installed extension's name, several of them, both "
+        help="Which payments are made: contribution, truthful, groves-d (on updates), relative, share, reimburse, an "
+        "installed extension's name, several of them, both "
         "(the first two) or none; the mechanism's own when not given.",
     )
     settlement: str = setting(
@@ -188,6 +190,12 @@ class Settings:
     options: Mapping[str, Any] | None = setting(
         checks.optional(checks.mapping), None, help="Settings of installed payments: a mapping from each one's name."
     )
+    contribution: str | None = setting(
+        checks.optional(checks.one_of("exact", "gtg", "loo", "cgsv")),
+        None,
+        help="How the center measures what each update was worth in a round: Shapley values exactly (at most 16 "
+        "agents) or estimated, leave-one-out, or by direction alone; not at all when not given.",
+    )
     # Agents
     slope: str | None = setting(
         checks.optional(checks.one_of("bounded", "paper", "counterfactual", "closed-form")),
@@ -198,6 +206,17 @@ class Settings:
     tau: float = setting(checks.real(0.0), 0.0, help="A bound of -d v_i/d s_i, used by the `bounded` slope.")
     cost: float | dict[str, float] = setting(
         numbers, 0.0, help="Cost per point for the whole run: one number, or a mapping from agent to number."
+    )
+    need: float | dict[str, float] | None = setting(
+        checks.optional(numbers),
+        None,
+        help="Useful points that an agent asks for, where they are assigned (one-for-one, pay-what-you-contribute): "
+        "one number, or a mapping from agent to its own.",
+    )
+    spillover: float | dict[str, float] = setting(
+        numbers,
+        1.0,
+        help="How useful another agent's point is there, from 0 to 1: one number, or a mapping from agent.",
     )
     value_per_nat: float = setting(checks.real(above=0.0), 1.0, help="What one nat of loss is worth to an agent.")
     report_values: bool = setting(

@@ -21,6 +21,7 @@ PACKAGE = Path(fedincentive.__file__).parent
 LAYERS = [
     {"cli", "experiments", "plugins"},
     {"plots", "reports"},
+    {"league"},
     {"engine", "hosting"},
     {"center", "agent", "audit"},
     {"manifest", "identity"},
@@ -28,7 +29,7 @@ LAYERS = [
     {"game"},
     {"payments"},
     {"run", "terms"},
-    {"provenance"},
+    {"provenance", "contribution"},
     {"entry", "messages", "settings", "draws", "sealed"},
     {"registry"},
     {"errors", "files", "checks"},

@@ -248,7 +248,7 @@ def test_names_of_payments():
     assert payments.chosen("none, contribution") == ("contribution",) and payments.chosen(["none"]) == ()
     with pytest.raises(SettingError, match="names one thing twice"):
         Settings.read({"payment": ["truthful", "truthful"]})
-    with pytest.raises(SettingError, match="Mechanism 'wrong' pays 'shapley'. Known"):
+    with pytest.raises(SettingError, match="Mechanism 'wrong' pays 'shapley'. Did you mean 'share'"):
         type("Wrong", (mechanisms.Mechanism,), {"name": "wrong", "pays": "shapley"})(Settings())
 
 

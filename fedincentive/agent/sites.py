@@ -174,7 +174,7 @@ class _Board:
 
 @dataclass(frozen=True)
 class GameOracle:
-    """Both oracles of a closed-form game. `actual(agent)` tells what the agent really contributes."""
+    """All oracles of a closed-form game. `actual(agent)` tells what the agent really contributes."""
 
     game: Game
     actual: Callable[[str], float]
@@ -187,6 +187,10 @@ class GameOracle:
 
     def update(self, agent: str, w: Update, s: Mapping[str, float], step: int) -> Update:
         return {"w": self.game.gradient(self.game.agents.index(agent), w["w"], self._vector(s))}
+
+    def welfare(self, w: Update) -> float:
+        """What a model is worth to all, with what everyone really contributes."""
+        return self.game.welfare(w["w"], np.array([self.actual(agent) for agent in self.game.agents]))
 
     def _vector(self, s: Mapping[str, float]) -> np.ndarray:
         return np.array([s.get(agent, 0.0) for agent in self.game.agents])

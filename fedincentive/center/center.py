@@ -217,6 +217,7 @@ class Center:
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
         d: Update | None = None
+        worth: Mapping[str, tuple[float, float]] = {}
         if self.settings.audited:
             links = {name: answer.claim.get("reveal") for name, answer in self._reports.items()}
             audits.show(run, {CENTER: self._broadcast.reveal, **links})
@@ -225,7 +226,7 @@ class Center:
         elif run.phase == "contribute":
             rounds.contribute(run, self._reports, absent)
         elif run.phase == "train":
-            w, optimizer, entries, d = rounds.train(
+            w, optimizer, entries, d, worth = rounds.train(
                 run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
             if self.settings.audited:
@@ -247,7 +248,8 @@ class Center:
         found = metrics(run, self.mechanism, self._reports, absent, payments, d)
         self._save(run, w if w is self.w else freeze(w), optimizer, [*entries, *begun])
         s = run.points(run.s)
-        return self._finish(RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found))
+        result = RoundResult(closed.round, closed.step, closed.phase, s, payments, absent, None, found, worth=worth)
+        return self._finish(result)
 
     def _propose_again(self, declined: Mapping[str, str]) -> RoundResult:
         """Terms without those who declined, which everyone signs anew; too few agents are the end of the run."""

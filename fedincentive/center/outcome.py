@@ -11,6 +11,7 @@ from ..mechanisms import Mechanism
 from ..messages import Update
 from ..payments import TREASURY, Oracles, Promises
 from ..run import Run
+from .worth import means
 
 NAMED = 5  # agents named in a sentence before "and k more"
 
@@ -49,6 +50,7 @@ class Outcome:
     head: str | None
     checkpoint: str | None  # the ledger's COUNT:HASH after the run
     digest: str  # sha256 of the model
+    worth: Mapping[str, float] = field(default_factory=dict)  # of each agent's updates on average, where measured
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
     certificate: Certificate | None = None
     declined: Mapping[str, str] = field(default_factory=dict)  # who left before the run began, and why
@@ -130,6 +132,7 @@ def outcome(run: Run, mechanism: Mechanism, oracles: Oracles, **known: Any) -> O
         advice=advise(run, mechanism),
         promises=mechanism.promises(oracles),
         declined=dict(run.declined),
+        worth=means(run),
         **known,
     )
 

@@ -19,7 +19,7 @@ from ..payments import Deposit, Event, Oracles, quantise
 from ..provenance import beacon
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
-from . import audits
+from . import audits, worth
 from .metrics import far
 from .optimizer import Optimizer
 
@@ -103,7 +103,7 @@ def train(
     reports: Reports,
     oracles: Oracles,
     hooks: Hooks | None = None,
-) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update]:
+) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update, dict[str, tuple[float, float]]]:
     """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first."""
     s = run.points(run.s)
     deliver(run, reports)
@@ -125,10 +125,12 @@ def train(
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
+    found = worth.measure(run, w, reports, answered, oracles)
     event = Event(
-        "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0]
+        "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0],
+        {agent: value for agent, (value, _) in found.items()},
     )  # fmt: skip
-    return new, next_optimizer, due(run, mechanism, event), d
+    return new, next_optimizer, due(run, mechanism, event), d, found
 
 
 def _notice(run: Run, names: Sequence[str], answered: int) -> None:

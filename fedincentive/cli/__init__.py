@@ -22,6 +22,7 @@ COMMANDS = {
     "certify": ("certify", "Show the certificate of a finished run: what held, what was broken, on what basis."),
     "doctor": ("doctor", "What is installed, what is active, what is missing."),
     "keys": ("keys", "Make, show, rotate and revoke the keys by which agents and center sign."),
+    "league": ("league", "Play every mechanism on the same games and search every claim."),
     "ledger": ("ledger", "Read, check, export, correct and pay out a payment ledger."),
     "names": ("names", "Make, show and erase the names behind a ledger's pseudonyms."),
     "play": ("play", "Play a closed-form game to its end and certify the outcome."),

@@ -135,6 +135,7 @@ def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
                 "value": float(values[i]),
                 "cost": float(costs[i]),
                 "payment": paid,
+                **({"worth": outcome.worth.get(agent, 0.0)} if outcome.worth else {}),
                 "utility": float(values[i] - costs[i]) + paid,
             }
         )

@@ -50,6 +50,12 @@ KINDS = {
     "lump/1": ("lump",),
     "truthful/1": ("truthful",),
     "truthful/2": ("truthful",),
+    "relative/1": ("relative",),
+    "pair/1": ("groves-d",),
+    "share/1": ("share",),
+    "reimburse/1": ("reimburse",),
+    "sandwich/1": ("sandwich",),
+    "level/1": ("level",),
     "reversal/1": ("correction",),
     "transfer/1": ("correction",),
     "reversal/2": ("correction",),
@@ -66,6 +72,7 @@ PAYS = {
     "lump/1": "lump",
 }
 TRUTHFUL = ("truthful/2", "truthful/1")  # the first one is what new runs agree on
+POOLED = ("relative/1", "pair/1", "share/1", "reimburse/1", "sandwich/1", "level/1")  # the rules of other mechanisms
 LIMIT = 2**63 - 1
 EVERY = 5.0  # seconds between two words on how far it is
 
@@ -128,6 +135,100 @@ def balanced(rate: Fraction, points: Amounts, scale: int, minor: int, rotation: 
     return shares({a: per_step * (s - Fraction(total - s, n - 1)) for a, s in points.items()}, exactly(rotation))
 
 
+# The rules of other mechanisms
+
+
+def pooled(rule: str, given: Body, minor: int, rotation: int) -> Amounts:
+    if rule == "relative/1":
+        return relative_amounts(given["rates"], given["amounts"], given["unit"], minor, rotation)
+    if rule == "pair/1":
+        return pair_amounts(given, minor, rotation)
+    if rule == "share/1":
+        return share_amounts(given["budget"], given["scores"], rotation)
+    if rule == "reimburse/1":
+        return reimbursements(given["rates"], given["points"], given["scale"], minor)
+    if rule == "sandwich/1":
+        return sandwich_amounts(given["fees"], given["penalties"], given["costs"], given["seed"])
+    if not all(type(level) is int for level in given["levels"].values()):
+        raise ValueError("a level is not a whole number")
+    return {}
+
+
+def relative_amounts(rates: Body, amounts: Amounts, unit: int, minor: int, rotation: int) -> Amounts:
+    """phi_i - mean of the others' phi, phi_i the units nearest to rate_i amount_i / unit."""
+    same_names(rates, amounts)
+    if len(amounts) < 2 or exactly(unit) < 1:
+        raise ValueError("a comparison needs two agents and a unit")
+    phi = {a: round(exact(rates[a]) * exactly(amounts[a]) * minor / unit) for a in amounts}
+    total = sum(phi.values())
+    return shares({a: Fraction(p) - Fraction(total - p, len(phi) - 1) for a, p in phi.items()}, exactly(rotation))
+
+
+def pair_amounts(given: Body, minor: int, rotation: int) -> Amounts:
+    """groves-d: every agent's own square and products, its pairs' parts charged to the others."""
+    names, h, unit = sorted(given["gram"]), rate(given["h"]), exactly(given["unit"])
+    same_names(given["k"], given["gram"])
+    if len(names) < 3 or unit < 1:
+        raise ValueError("groves-d needs three agents and a unit")
+    k = {name: rate(given["k"][name]) for name in names}
+    inner = {}
+    for place, a in enumerate(names):
+        if sorted(given["gram"][a]) != names[: place + 1] or given["gram"][a][a] < 0:
+            raise ValueError(f"the products of {a!r} are not those with itself and the names before it")
+        for b in given["gram"][a]:
+            inner[a, b] = inner[b, a] = Fraction(exactly(given["gram"][a][b]), unit)
+    due = {}
+    for i in names:
+        others = [name for name in names if name != i]
+        own = (k[i] * h * h - h) / 2 * inner[i, i] + h * h * k[i] * sum(inner[i, j] for j in others)
+        squares = sum((k[j] * h * h - h) / 2 * inner[j, j] for j in others)
+        pairs = sum((k[j] + k[m]) * inner[j, m] for j in others for m in others if j < m)
+        due[i] = own - squares / len(others) - h * h * pairs / (len(others) - 1)
+    weight = rate(given["weight"])
+    return shares({name: Fraction(weight * minor * amount) for name, amount in due.items()}, exactly(rotation))
+
+
+def share_amounts(budget: int, scores: Amounts, rotation: int) -> Amounts:
+    """The budget by scores; nobody is paid where all are 0."""
+    total = sum(map(exactly, scores.values()))
+    if exactly(budget) < 0 or not scores or min(scores.values()) < 0:
+        raise ValueError("a share needs a budget and scores that are not negative")
+    if total == 0:
+        return {**dict.fromkeys(scores, 0), "treasury": 0}
+    parts = {agent: Fraction(budget * score, total) for agent, score in scores.items()}
+    return shares({**parts, "treasury": Fraction(-budget)}, exactly(rotation))
+
+
+def reimbursements(rates: Body, points: Amounts, scale: int, minor: int) -> Amounts:
+    same_names(rates, points)
+    if exactly(scale) < 1 or not points or min(map(exactly, points.values())) < 0:
+        raise ValueError("points are not negative, and their scale is at least 1")
+    paid = {agent: round(rate(rates[agent]) * points[agent] * minor / scale) for agent in points}
+    return {**paid, "treasury": -sum(paid.values())}
+
+
+def sandwich_amounts(fees: Amounts, penalties: Amounts, costs: Amounts, seed: Any) -> Amounts:
+    """In each trio, drawn by the digests of seed and name, the strictly middle cost wins 3/n of the others' fees."""
+    for given in (fees, penalties, costs):
+        same_names(given, fees)
+        if min(map(exactly, given.values())) < 0:
+            raise ValueError("fees, penalties and costs are not negative")
+    if len(fees) < 3 or type(seed) is not str:
+        raise ValueError("trios need three agents and a seed")
+    paid = {agent: -fees[agent] - penalties[agent] for agent in fees}
+    drawn = sorted(fees, key=lambda agent: (sha256(f"{seed}\n{agent}".encode()).hexdigest(), agent))
+    while len(drawn) >= 3:
+        trio, drawn = sorted(drawn[:3], key=lambda agent: costs[agent]), drawn[3:]
+        if costs[trio[0]] < costs[trio[1]] < costs[trio[2]]:
+            paid[trio[1]] += 3 * (sum(fees.values()) - fees[trio[1]]) // len(fees)
+    return {**paid, "treasury": -sum(paid.values())}
+
+
+def same_names(some: Body, others: Body) -> None:
+    if set(some) != set(others):
+        raise ValueError(f"{sorted(set(some) ^ set(others))[0]!r} is not named everywhere")
+
+
 # A run entry by entry: its amounts derived again, and each entry held to the terms
 
 
@@ -166,6 +267,8 @@ class Runs:
             return self.deposited(body, given, complain)
         if rule == "lump/1":
             return shares({agent: exact(money) * self.minor for agent, money in given["amounts"].items()}, 0)
+        if rule in POOLED:
+            return pooled(rule, given, self.minor, body["round"])
         target = self.bodies.get(given["corrects"])
         if target is None or target["run"] != body["run"]:
             raise ValueError("it corrects no earlier entry of its run")
@@ -346,6 +449,8 @@ class Runs:
                 if body["kind"] != f"{kind}-{min(given['failed'].values())}":
                     complain("kind", "its kind does not name the first step that failed")
             self.hold_payment(so_far, {**body, "kind": kind}, before, agents, complain)
+        elif rule in POOLED:
+            self.hold_pooled(so_far, body, before, agents, complain)
 
     def hold_correction(self, body: Body, signed: bool, complain: Complain) -> None:
         """Two persons sign a correction of version 2; a signed run has no others."""
@@ -540,6 +645,29 @@ class Runs:
         if run in self.said:
             self.said[run].failed = known
 
+    def hold_pooled(self, so_far: Body, body: Body, before: int, agents: Amounts, complain: Complain) -> None:
+        """Once in every training round, at the agreed rates, budget or curvatures."""
+        terms, kind, given = so_far["terms"], body["kind"], body["inputs"]
+        if kind not in terms["payments"]:
+            complain("terms", "this payment was not agreed")
+            return
+        agreed, rounds = terms["payments"][kind]["terms"], exactly(terms["rounds"])
+        if so_far["first"] is None:
+            complain("terms", "it comes before the commitments")
+        elif before >= rounds or body["round"] != so_far["first"] + before:
+            complain("terms", "it is not of the round in which it was due")
+        asked = min(exactly(terms.get("sampled", len(agents))), len(agents))
+        wanted, delivered = agreed_inputs(kind, agreed, given, agents, asked, before, rounds, self.minor)
+        for key, value in wanted.items():
+            if given[key] != value:
+                complain("terms", f"{key} is {given[key]!r}, agreed is {value!r}")
+        if delivered is not None:
+            points_within(delivered, agents, 1, complain)
+        if (said := self.said.get(body["run"])) is not None:
+            said.pay(body, complain)
+            if delivered is not None:
+                said.compare("delivered", delivered, said.delivered, complain)
+
     def hold_truthful(self, terms: Body, agreed: Body, given: Body, agents: Amounts, complain: Complain) -> None:
         oracles, newer = set(terms["oracles"]), TRUTHFUL[0] in terms["payments"]["truthful"]["rules"]
         if newer and agreed.get("unchecked") != "yes" and not {"update", "valuation"} <= oracles:
@@ -582,6 +710,43 @@ def deposit(agreed: Body, points: int, n: int) -> int:
     steered = earned / q - earned + exact(agreed["steering"]) * (1 / q + exactly(agreed["lag"]))
     least = max(invented, steered) * (n - 1) / (n - min(exactly(agreed["colluding"]), n - 1))
     return -(-least * exactly(agreed["minor"]) // 1)
+
+
+def agreed_inputs(
+    kind: str, agreed: Body, given: Body, agents: Amounts, asked: int, before: int, rounds: int, minor: int
+) -> tuple[Body, Amounts | None]:
+    """(what an entry's inputs must be by the terms, the delivered points that it names)."""
+
+    def per_agent(name: str) -> dict[str, Fraction]:
+        given = agreed.get(name, "0")
+        return {a: exact(given[a] if isinstance(given, dict) else given) for a in agents}
+
+    if kind == "groves-d":
+        eta, rho, absent = exact(agreed["eta"]), exact(agreed["discount"]), given["absent"]
+        if len(given["gram"]) != asked or not set(absent) <= set(given["gram"]) <= set(agents):
+            raise ValueError("it pays other agents than those that were asked")
+        weight = Fraction(round(rho ** (rounds - 1 - before) * 10**12), 10**12)
+        curvature = {a: str(k) for a, k in per_agent("curvature").items() if a in given["gram"]}
+        h = str(eta / max(asked - len(absent), 1))
+        return {"step": before, "unit": 10**9, "h": h, "k": curvature, "weight": str(weight)}, None
+    if kind == "share":
+        whole, by = round(exact(agreed["budget"]) * minor), agreed.get("contribution", "points")
+        if set(given["scores"]) != set(agents):
+            raise ValueError("other agents have scores than those in the run's terms")
+        part = whole * (before + 1) // rounds - whole * before // rounds
+        return {"step": before, "budget": part, "by": by}, given["scores"] if by == "points" else None
+    if kind == "reimburse":
+        rates = {a: str(c / rounds) for a, c in per_agent("cost").items()}
+        return {"rates": rates, "scale": agreed["scale"]}, given["points"]
+    if kind == "relative" and agreed["compares"] == "costs":
+        share = exact(agreed["share"]) if "share" in agreed else 1 - Fraction(1, len(agents))
+        rates = {a: str(share * c / rounds) for a, c in per_agent("cost").items()}
+        return {"rates": rates, "unit": agreed["scale"]}, given["amounts"]
+    if kind == "relative":
+        if len(given["amounts"]) != asked or not set(given["amounts"]) <= set(agents):
+            raise ValueError("it compares other agents than those that were asked")
+        return {"rates": dict.fromkeys(given["amounts"], str(-exact(agreed["eta"]) / (2 * asked))), "unit": 10**9}, None
+    return {}, None
 
 
 def points_within(given: Amounts, most: Amounts, times: int, complain: Complain) -> None:

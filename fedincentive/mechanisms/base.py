@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from .. import aggregation, payments
 from ..checks import nearest
+from ..contribution import METHODS, MOST_EXACT
 from ..errors import SettingError
 from ..messages import Phase
 from ..payments import Deposit, LumpSum, Oracles, Payment, Promises
@@ -113,11 +114,25 @@ class Mechanism:
         for payment in self.payments:
             payment.check(n, oracles)
         asked = min(self.settings.sampled or n, n)
+        self._check_contribution(asked, oracles)
         if asked < (least := self.least(asked)):
             more = "enrol more agents" if asked == n else "raise incentive.sampled"
             raise SettingError(
                 f"incentive.aggregation is {self.rule!r} with alpha = {self.settings.alpha:g}: that needs at least "
                 f"{least} agents, not {asked}. Lower alpha or {more}."
+            )
+
+    def _check_contribution(self, asked: int, oracles: Oracles) -> None:
+        how = self.settings.contribution
+        if how in METHODS and oracles.utility is None:
+            raise SettingError(
+                f"incentive.contribution is {how!r}, which evaluates models: give the center Oracles(utility=...), a "
+                "function from a model to what it is worth, or set contribution: cgsv."
+            )
+        if how == "exact" and asked > MOST_EXACT:
+            raise SettingError(
+                f"incentive.contribution is 'exact' with {asked} agents in a round: that takes 2^{asked} evaluations; "
+                f"use gtg, loo or cgsv above {MOST_EXACT} agents."
             )
 
     def least(self, n: int) -> int:

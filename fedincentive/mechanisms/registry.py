@@ -14,11 +14,17 @@ from ..settings import Settings
 from .base import Mechanism
 from .fedavg import FedAvg
 from .fedavg_strategic import FedAvgStrategic
+from .fedbr import FedBR, FedBRBG
+from .gradient_relative import GradientRelativeUpbred
+from .needs import OneForOneMechanism, PayWhatYouContributeMechanism
+from .shares import SharedBudget
 from .t_upbred import TruthfulUpbred
 from .two_phase import TrimmedTwoPhase, TwoPhase
 from .upbred import Upbred
 
-OURS = {cls.name: cls for cls in (FedAvg, Upbred, TruthfulUpbred, TwoPhase, TrimmedTwoPhase, FedAvgStrategic)}
+PAPER = (FedAvg, Upbred, TruthfulUpbred, TwoPhase, TrimmedTwoPhase, FedAvgStrategic)
+PEERS = (FedBR, FedBRBG, OneForOneMechanism, PayWhatYouContributeMechanism, GradientRelativeUpbred, SharedBudget)
+OURS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (*PAPER, *PEERS)}
 REGISTRY = Registry("fedincentive.mechanisms", OURS, "mechanism")
 
 

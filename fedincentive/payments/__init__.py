@@ -27,8 +27,13 @@ from .base import Event, Payment, Promises
 from .contribution import Contribution
 from .deposit import Deposit
 from .exact import MINOR, SCALE, Amounts, apportion, quantise, rate, relative, whole
+from .groves_d import GrovesUpdates
 from .lump import LumpSum
 from .oracles import Oracles, UpdateOracle, ValuationOracle
+from .reimburse import Reimburse
+from .relative import Relative
+from .sandwich import Levels, Sandwich
+from .share import Share
 from .truthful import Truthful
 
 __all__ = [
@@ -61,7 +66,17 @@ __all__ = [
     "whole",
 ]
 
-REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in (Contribution, Truthful)}, "payment")
+OURS: tuple[type[Payment], ...] = (
+    Contribution,
+    Truthful,
+    GrovesUpdates,
+    Relative,
+    Share,
+    Reimburse,
+    Sandwich,
+    Levels,
+)
+REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in OURS}, "payment")
 BESIDE: dict[str, type[Payment]] = {cls.name: cls for cls in (Deposit, LumpSum)}  # they come with other settings
 TOGETHER = {"none": (), "both": ("contribution", "truthful")}
 
@@ -99,9 +114,7 @@ def chosen(setting: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(one for name in listed for one in TOGETHER.get(name.strip(), (name.strip(),)))
 
 
-_BY_RULE: dict[str, type[Payment]] = {
-    rule: cls for cls in (Contribution, Truthful, *BESIDE.values()) for rule in cls.rules
-}
+_BY_RULE: dict[str, type[Payment]] = {rule: cls for cls in (*OURS, *BESIDE.values()) for rule in cls.rules}
 
 
 def by_rule(rule: str) -> type[Payment] | None:

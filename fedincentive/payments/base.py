@@ -75,6 +75,7 @@ class Event:
     absent: tuple[str, ...] = ()
     oracles: Oracles = field(default_factory=Oracles)
     without: Callable[[str], Update] = _nobody  # the model that the others alone would have made
+    worth: Mapping[str, float] = field(default_factory=dict)  # what each update was worth, where it is measured
 
 
 @dataclass(frozen=True)

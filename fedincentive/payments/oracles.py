@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +32,7 @@ class Oracles:
 
     valuation: ValuationOracle | None = None
     update: UpdateOracle | None = None
+    utility: Callable[[Update], float] | None = None  # what a model is worth to all, e.g. on a validation set
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ BY_HAND = [
 
 
 def body(vector: dict) -> dict:
-    kind = "truthful" if vector["rule"].startswith("truthful/") else "settlement"
+    kind = standalone.KINDS[vector["rule"]][-1]
     return {"run": "r", "kind": kind, "claims": [], "version": 1, **vector}
 
 

@@ -1,0 +1,178 @@
+"""The lie search, the claims and their replays, on games small enough to search in seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedincentive.cli import main
+from fedincentive.league import COLUMNS, ROWS, Reports, draw, judge, lies, measure, running
+from fedincentive.league.base import LeagueRow, Promise
+
+N = 4
+
+
+@pytest.fixture(scope="module")
+def games():
+    """A game with the rows whose claims break, and ours."""
+    rows = ("2p-upbred", "2p-attested", "fact", "pwyc", "shaping", "shapley-share", "fedavg", "planner")
+    wanted = running.Wanted(games=1, n=3, rows=rows)
+    with np.errstate(all="ignore"):
+        played = list(running.play(wanted, jobs=1))
+    return wanted, played, {(v.row, v.claim): v for v in running.verdicts(wanted, played)}
+
+
+@pytest.mark.parametrize(
+    ("row", "claim", "verdict"),
+    [
+        ("fact", "truthful", "broken"),  # lying towards the median pays
+        ("fact", "treasury never pays", "held"),
+        ("pwyc", "budget balanced", "broken"),
+        ("pwyc", "needs met", "held"),
+        ("shaping", "truthful", "outside its assumptions"),  # costs are asked, and overstating them pays
+        ("shaping", "full contribution", "broken"),
+        ("shapley-share", "false-name-proof", "broken"),
+        ("2p-upbred", "full contribution", "held"),
+        ("2p-upbred", "budget balanced", "held"),
+        ("2p-upbred", "delivered", "broken"),
+        ("2p-attested", "delivered", "held"),
+    ],
+)
+def test_claims_hold_or_break_as_they_should(games, row, claim, verdict):
+    assert games[2][row, claim].verdict == verdict
+
+
+@pytest.mark.parametrize("row", ["fact", "shaping", "shapley-share", "2p-upbred"])
+def test_the_printed_command_replays_the_lie_with_the_same_gain(games, row):
+    lying = [v for (name, _), v in games[2].items() if name == row and "--replay" in v.command]
+    assert lying
+    for verdict in lying:
+        done = CliRunner().invoke(main, verdict.command.split()[1:])
+        assert done.exit_code == 0, done.output
+        gain = re.search(r"gain (\S+)", verdict.worst)
+        again = re.search(r"gain (\S+?)[ \n]", done.output + "\n")
+        assert gain and again and float(again[1]) == pytest.approx(float(gain[1]), rel=0.02)
+
+
+def test_2p_has_the_best_welfare_and_the_worst_net_welfare(games):
+    table = {row["row"]: row for row in running.table(games[1])}
+    assert table["2p-upbred"]["W"] == pytest.approx(table["fedavg"]["W"])
+    assert table["2p-upbred"]["W"] == max(row["W"] for row in table.values())
+    assert table["2p-upbred"]["NW"] == pytest.approx(min(row["NW"] for row in table.values()))
+    assert table["planner"]["NW"] == max(row["NW"] for row in table.values())
+    assert table["2p-upbred"]["fabr."] > 0.1 and table["2p-attested"]["fabr."] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_facts_middle_wins_more_than_an_honest_extreme():
+    """By hand: with the others' reports fixed, the lowest cost never wins, the median wins most often."""
+    stage = draw("data-value", 1, 6, 0.0)
+    row, reports = ROWS["fact"], Reports.honest(stage)
+    lowest, middle = int(stage.c.argmin()), float(np.sort(stage.c)[2:4].mean())
+    assert row.chances(reports.c)[lowest] == 0.0
+    assert row.chances(reports.lying("c", lowest, middle).c)[lowest] == pytest.approx(0.6)  # 2 below, 3 above, of 10
+
+
+class Known(LeagueRow):
+    """Pays -(told - 2 truth)^2, so that the best lie is twice the truth and gains truth^2."""
+
+    name, source, asks, chooses = "known", "test", ("c",), False
+    promises = (Promise("truthful"),)
+
+    def moves(self, stage, reports, start=None):
+        return ROWS["fedavg"].moves(stage, reports)
+
+    def pays(self, stage, reports, S):
+        return -((reports.c - 2.0 * stage.c) ** 2) * 1e4 + 0.0 * S
+
+
+def test_the_search_finds_a_known_best_lie():
+    stage = draw("data-value", 3, N, 0.1)
+    reports = Reports.honest(stage)
+    s = stage.s_max
+    lie = lies.best_report(Known(), stage, reports, "c", s, Known().utilities(stage, reports, s))
+    i = int(stage.c.argmax())
+    assert lie.agent == stage.game.agents[i]
+    assert lie.told == pytest.approx(2.0 * stage.c[i]) and lie.gain == pytest.approx(1e4 * stage.c[i] ** 2)
+
+
+def test_a_row_without_lies_to_search_is_not_verifiable():
+    stage = draw("data-value", 0, N, 0.1)
+    with np.errstate(all="ignore"):
+        found = judge(ROWS["t-upbred"], [stage], [measure(ROWS["t-upbred"], stage, 0)])
+    assert {v.claim: v.verdict for v in found}["truthful"] == "not verifiable"
+
+
+def test_two_names_and_mergers_of_the_contribution_payment_are_the_closed_forms():
+    from fedincentive.payments import Contribution
+
+    stage = draw("data-value", 2, 5, 0.1)
+    row, reports = ROWS["2p-upbred"], Reports.honest(stage)
+    payment = Contribution(row.beta(stage))
+    split, merged = lies.two_names(row, stage, reports, stage.s_max), lies.merger(row, stage, reports, stage.s_max)
+    assert split.gain == pytest.approx(-payment.splitting(stage.game.agents, stage.s_max).min())
+    assert merged.gain == pytest.approx(payment.merging(stage.game.agents, stage.s_max)[0])
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["league", *arguments])
+
+
+def test_the_command_prints_table_columns_and_claims(tmp_path):
+    picture = tmp_path / "league.png"
+    done = run("--games", "1", "--n", "3", "--row", "fedavg", "--row", "2p-upbred", "--figure", str(picture))
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("| | W | NW |") and "\n| 2p-upbred | " in done.output
+    assert "2p-upbred: delivered" in done.output and picture.stat().st_size > 5000
+    found = json.loads(run("--games", "1", "--n", "3", "--row", "fedavg", "--json").output)
+    assert list(found["table"][0])[2:-1] == list(COLUMNS) and found["games"][0]["row"] == "fedavg"
+
+
+def test_a_game_file_is_played_instead_of_random_ones(tmp_path):
+    file = tmp_path / "game.yaml"
+    file.write_text("game: {kind: repaired}\nincentive: {mechanism: upbred}\n")
+    done = run(str(file), "--row", "upbred", "--row", "one-for-one", "--row", "groves-d")
+    assert done.exit_code == 0, done.output
+    assert "one-for-one is not played on some games: needs a data-value game." in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--row", "fackt"], "no row 'fackt' in the league. Did you mean 'fact'"),
+        (["--replay", "fact"], "--replay is 'fact': it is written ROW:KIND:AGENT:VALUE"),
+        (["--replay", "fact:c:agent-9:0.1"], "agent 'agent-9', who is not in the game"),
+        (["--replay", "fact:x:agent-1:0.1"], "has no lie of kind 'x'; known: c, s, deliver"),
+        (["--replay", "fact:deliver:agent-1:1e9"], "points, not 1e"),
+        (["--figure", "x.gif"], "must end in .png or .svg"),
+        (["--fit", "nan"], "fit is nan"),
+    ],
+)
+def test_wrong_calls_are_told_without_a_traceback(arguments, message):
+    done = run("--games", "1", *arguments)
+    assert done.exit_code == 1 and message in done.output and "Traceback" not in done.output
+
+
+def test_the_page_has_what_the_command_prints():
+    """The rows that are quick to play, on the page's own games; `benchmarks/league_page.py` writes them all."""
+    page = (Path(__file__).parents[2] / "docs" / "league.md").read_text()
+    block = page.split("<!-- table -->")[1].split("<!-- end -->")[0].strip().splitlines()
+    assert block[0] == "| | " + " | ".join(COLUMNS) + " |"
+    printed = {line.split("|")[1].strip(): line for line in block[2:]}
+    assert list(printed) == list(ROWS)
+    quick = ("fedavg", "2p-upbred")
+    with np.errstate(all="ignore"):
+        played = list(running.play(running.Wanted(rows=quick), jobs=1))
+    for line in running.markdown(running.table(played)).splitlines()[2:]:
+        cells, before = line.split("|"), printed[line.split("|")[1].strip()].split("|")
+        for now, then in zip(cells[2:-1], before[2:-1], strict=True):
+            assert bool(now.strip()) == bool(then.strip())
+            if now.strip():
+                assert float(now.split()[-1]) == pytest.approx(float(then.split()[-1]), abs=0.011)
+    claims = page.split("<!-- claims -->")[1]
+    for row in ROWS.values():
+        assert all(f"{row.name}: {promise.claim}" in claims for promise in row.promises)
