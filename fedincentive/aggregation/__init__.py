@@ -12,12 +12,13 @@ from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
 from .distance_based import geometric_median, krum, multi_krum
 from .finite import all_finite
 from .rules import Rule, names, rule, rules
-from .stored import StoredUpdate
+from .stored import ScatteredUpdate, StoredUpdate
 from .tiles import StoredUpdates
 from .writing import store
 
 __all__ = [
     "Rule",
+    "ScatteredUpdate",
     "StoredUpdate",
     "StoredUpdates",
     "all_finite",

@@ -28,11 +28,12 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
-from ...center import Center
+from ...center import Center, Outcome
 from ...errors import FedIncentiveError, ReportRefused, RunError
 from ...game import read as read_game
 from ...hosting import Session
-from ...manifest import DEFAULT, FILE, RUNS
+from ...ledger.export import to_jsonl
+from ...manifest import FILE, RUNS
 from ...messages import SCALARS, Enrol, Report, RoundResult
 from ...reports import ledgers
 from . import wire
@@ -46,7 +47,7 @@ CHECKS = 0.05  # seconds between looks at a task's state
 AUX_WAIT = 10.0  # seconds for auxiliary messages; whoever has not answered is asked by a task
 LAST_WORDS = 60.0  # seconds for the agents to take in how a signed run ended
 LOGGED = 500  # characters of what a site caused that go into the log
-REPORT = "report.html"
+REPORT, EXPORT = "report.html", "ledger.jsonl"
 
 
 class IncentiveController(ModelController):
@@ -64,6 +65,7 @@ class IncentiveController(ModelController):
         super().__init__(persistor_id=persistor_id, ignore_result_error=True, task_check_period=CHECKS)
         self.incentive, self.game, self.tensors = incentive, game, tensors
         self._secret = secrets.token_hex(16)
+        self.outcome: Outcome | None = None
         self._center: Center | None = None
         self._lock = Lock()  # results come in threads of their own
 
@@ -108,7 +110,7 @@ class IncentiveController(ModelController):
                 self.save_model(FLModel(params=to_params(center.w, self.tensors), current_round=found.step))
         if center.run.signed:  # everyone sees the last entries with the others' cosignatures
             self._ask_by_message(list(center.run.s), min(wait, LAST_WORDS))
-        session.conclude(center)
+        self.outcome = session.conclude(center)
         self._leave_results(session)
 
     # One round
@@ -237,13 +239,11 @@ class IncentiveController(ModelController):
             send_analytic_dxo(self, dxo, self.fl_ctx)
 
     def _leave_results(self, session: Session) -> None:
-        """Ledger, manifest and a page about them in the job's folder, where NVFlare's users look for results."""
-        address, state = session.ledger.address, session.state_path
-        session.close()
+        """A page about the ledger in the job's folder, where NVFlare's users look for results. A ledger that is kept
+        elsewhere leaves an export of itself there, and the run its manifest."""
         folder = Path(self.get_run_dir()) / RUNS / session.settings.run
         folder.mkdir(parents=True, exist_ok=True)
         if folder != session.directory:
-            for path, name in ((Path(address), DEFAULT), (state / FILE, FILE)):
-                if path.is_file():
-                    shutil.copyfile(path, folder / name)
-        ledgers.write([address], folder / REPORT)
+            (folder / EXPORT).write_text("".join(to_jsonl(session.ledger)))
+            shutil.copyfile(session.state_path / FILE, folder / FILE)
+        ledgers.write([session.ledger.address], folder / REPORT)

@@ -62,7 +62,7 @@ class Seated:
     def _hear(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """A scalar round as an auxiliary message."""
         if not self.seat.admits(request.get("secret")):
-            return make_reply(ReturnCode.UNAUTHENTICATED)
+            return make_reply(ReturnCode.ERROR)
         return self._guarded(fl_ctx, lambda: self._said(self.seat.answer(request.get(INCENTIVE))[0]))
 
     @staticmethod
@@ -132,8 +132,8 @@ class GameExecutor(Seated, Executor):
 class StrategicExecutor(Seated, ClientAPIExecutor):
     """NVFlare's Client API executor with an agent before the script."""
 
-    def __init__(self, incentive: dict[str, Any], **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, incentive: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.incentive = incentive
         self._joined: dict[str, Any] | None = None
         self._task: tuple[FLContext, Signal]
