@@ -30,7 +30,7 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower test-nvflare bench fuzz hostile lint format system-deps clean python compiler python-fedml
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower test-nvflare test-nvflare-poc bench fuzz hostile lint format system-deps clean python compiler python-fedml
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
@@ -53,7 +53,10 @@ test-flower: .venv/flower/.installed  ## the Flower plugin in simulation and dep
 	$(call PYTEST,flower) tests/on_flower
 
 test-nvflare: .venv/nvflare/.installed  ## the NVFlare plugin: in one process, in the simulator and in a POC
-	$(call PYTEST,nvflare) tests/on_nvflare
+	$(call PYTEST,nvflare) -m "not slow" tests/on_nvflare
+
+test-nvflare-poc: .venv/nvflare/.installed  ## a POC whose site and server are killed, and the README's POC: minutes
+	$(call PYTEST,nvflare) -m slow tests/on_nvflare
 
 demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a table, a picture, a report
 	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output

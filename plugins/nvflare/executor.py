@@ -194,6 +194,9 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
     def _wait_for_script(self) -> dict[str, Any]:
         end = time.monotonic() + self.seat.host.join_timeout
         while self._joined is None:
+            alive = getattr(self._backend, "_trainer_thread_is_alive", lambda: self._backend is not None)
+            if not alive():
+                raise RunError(f"The training script of agent {self.seat.name!r} ended before it joined: its log says why.")
             if time.monotonic() > end:
                 raise RunError(
                     f"The training script of agent {self.seat.name!r} has not joined in {self.seat.host.join_timeout:g} "

@@ -29,6 +29,9 @@ from ...messages import Update
 from .arrays import to_arrays
 
 
+MEMORY = 16 * 2**20  # bytes for pieces of files: beside the result there is little else in memory
+
+
 class RobustAggregator(ModelAggregator):
     """Any rule by its name, those of other packages too; `fedincentive aggregate --help` lists rules and options.
 
@@ -86,7 +89,7 @@ class RobustAggregator(ModelAggregator):
         try:
             files = any(isinstance(update, ScatteredUpdate) for update in updates)
             common = {**self._options, "weights": weights, "center": center, "threads": self.threads}
-            result = self._rule.use(StoredUpdates(updates) if files else updates, **common)
+            result = self._rule.use(StoredUpdates(updates, memory=MEMORY) if files else updates, **common)
         finally:
             for update in updates:
                 if isinstance(update, ScatteredUpdate):

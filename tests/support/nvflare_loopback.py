@@ -42,7 +42,8 @@ class Engine:
         self.sites: dict[str, Site] = {}
         self.unreachable: set[str] = set()
         self.messages = 0
-        self._contexts = FLContextManager(self, name, JOB, private_stickers={FLContextKey.WORKSPACE_OBJECT: self.workspace})
+        known = {FLContextKey.WORKSPACE_OBJECT: self.workspace, FLContextKey.CURRENT_JOB_ID: JOB}
+        self._contexts = FLContextManager(self, name, JOB, private_stickers=known)
 
     @property
     def run_dir(self) -> Path:
