@@ -4,8 +4,8 @@
 
 writes every client's model with NVFlare's own producer and consumer of offloaded tensors (481 MB a client), then takes
 passes in processes of their own, and prints for each its time, as a multiple of reading the files once, and its peak
-memory above an idle process with NVFlare and torch. The orders in which clients arrive are drawn; every result's digest is
-compared.
+memory above an idle process with NVFlare and torch. The orders in which clients arrive are drawn, and the digests of the
+results compared.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
     print(f"{'reading them once':<44}{read:8.1f} s")
     for role, words in PASSES.items():
         found = run(folder, role, 0)
-        print(f"{words:<44}{found['seconds']:8.1f} s{found['seconds'] / read:7.2f} x{found['above'] / 1e9:8.2f} GB above idle")
+        seconds, above = found["seconds"], found["above"] / 1e9
+        print(f"{words:<44}{seconds:8.1f} s{seconds / read:7.2f} x{above:8.2f} GB above idle")
     for role in ("trimmed-mean", "stock-offload"):
         digests = {run(folder, role, order)["digest"] for order in range(given.orders)}
         print(f"{PASSES[role]:<44}{given.orders} orders of arrival: {len(digests)} different results")

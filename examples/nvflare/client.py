@@ -2,11 +2,10 @@
 
 import nvflare.client as flare
 import torch
+from fedincentive.plugins.nvflare import join, points, seed  # strategic
 from net import Net
 from sklearn.datasets import load_digits
 from torch import nn
-
-from fedincentive.plugins.nvflare import join, points, seed  # strategic
 
 torch.set_num_threads(1)
 

@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
+from fedincentive.plugins.nvflare import IncentiveRecipe
 from net import Net
 from nvflare.recipe import PocEnv, SimEnv
-
-from fedincentive.plugins.nvflare import IncentiveRecipe
 
 
 def main(where: str = "sim") -> None:

@@ -1,11 +1,10 @@
 """python robust_job.py: NVFlare's own FedAvgRecipe with a robust rule, straight from its offload files."""
 
+from fedincentive.plugins.nvflare import TrimmedMean
 from net import Net
 from nvflare.app_opt.pt.recipes import FedAvgRecipe
 from nvflare.client.config import ExchangeFormat
 from nvflare.recipe import SimEnv
-
-from fedincentive.plugins.nvflare import TrimmedMean
 
 recipe = FedAvgRecipe(
     name="robust",

@@ -76,7 +76,9 @@ def nvflare() -> Part:
 
     found = version()
     if found is None:
-        return Part("nvflare", "not installed", notes=["NVFlare is not installed: pip install 'fedincentive[nvflare]'."])
+        return Part(
+            "nvflare", "not installed", notes=["NVFlare is not installed: pip install 'fedincentive[nvflare]'."]
+        )
     return Part("nvflare", f"NVFlare {found}", problems(found))
 
 

@@ -222,7 +222,7 @@ class IncentiveController(ModelController):
         return [enrolled[name] for name in sorted(enrolled)]
 
     def _tolerate_absence(self) -> None:
-        """NVFlare ends a job when fewer sites are alive than it needs to begin. From here on the run's quorum decides."""
+        """NVFlare ends a job when fewer sites are alive than it needs to begin; from here on the quorum decides."""
         meta = self.fl_ctx.get_prop(FLContextKey.JOB_META)
         if isinstance(meta, dict):
             meta[JobMetaKey.MIN_CLIENTS.value] = 1

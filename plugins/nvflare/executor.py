@@ -196,11 +196,13 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
         while self._joined is None:
             alive = getattr(self._backend, "_trainer_thread_is_alive", lambda: self._backend is not None)
             if not alive():
-                raise RunError(f"The training script of agent {self.seat.name!r} ended before it joined: its log says why.")
+                raise RunError(
+                    f"The training script of agent {self.seat.name!r} ended before it joined: its log says why."
+                )
             if time.monotonic() > end:
                 raise RunError(
-                    f"The training script of agent {self.seat.name!r} has not joined in {self.seat.host.join_timeout:g} "
-                    "seconds: call fedincentive.plugins.nvflare.join(size=..., classes=...) after flare.init()."
+                    f"The training script of agent {self.seat.name!r} has not joined in "
+                    f"{self.seat.host.join_timeout:g} seconds: call fedincentive.plugins.nvflare.join(size=..., classes=...) after flare.init()."
                 )
             time.sleep(POLL)
         return self._joined

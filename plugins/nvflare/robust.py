@@ -28,7 +28,6 @@ from ...errors import AggregationError, SettingError
 from ...messages import Update
 from .arrays import to_arrays
 
-
 MEMORY = 16 * 2**20  # bytes for pieces of files: beside the result there is little else in memory
 
 

@@ -1,14 +1,14 @@
 """What a training script says and asks; it is an ordinary Client API script otherwise.
 
-    flare.init()
-    join(size=len(train), classes=10)                   # the points it could give, the classes it tells apart
-    while flare.is_running():
-        model = flare.receive()
-        if flare.is_evaluate():
-            flare.send(flare.FLModel(metrics={"loss": ...}))
-        else:
-            chosen = points(model, len(train))          # the points its agent gives in this round
-            ...
+flare.init()
+join(size=len(train), classes=10)                   # the points it could give, the classes it tells apart
+while flare.is_running():
+    model = flare.receive()
+    if flare.is_evaluate():
+        flare.send(flare.FLModel(metrics={"loss": ...}))
+    else:
+        chosen = points(model, len(train))          # the points its agent gives in this round
+        ...
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 import parity
 import pytest
 import yaml
-
 from fedincentive.plugins.nvflare.executor import GameExecutor
 from nvflare_loopback import JOB, LoopbackController, Site
 

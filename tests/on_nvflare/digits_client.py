@@ -4,7 +4,6 @@ import data_parity as task
 import numpy as np
 import nvflare.client as flare
 import torch
-
 from fedincentive.plugins.nvflare import join, points, seed
 
 

@@ -3,11 +3,10 @@
 import sys
 
 import data_parity as task
+from fedincentive.plugins.nvflare import IncentiveRecipe
 from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.recipe import SimEnv
 from prototypes import Prototypes
-
-from fedincentive.plugins.nvflare import IncentiveRecipe
 
 recipe = IncentiveRecipe(
     mechanism="t-upbred",

@@ -4,10 +4,9 @@ import sys
 
 import parity
 import yaml
+from fedincentive.plugins.nvflare import IncentiveRecipe
 from nvflare.recipe import PocEnv
 from programs import waited
-
-from fedincentive.plugins.nvflare import IncentiveRecipe
 
 how, rounds, *rest = sys.argv[1:]
 settings = {key: yaml.safe_load(value) for key, value in zip(rest[::2], rest[1::2], strict=True)}

@@ -1,9 +1,8 @@
-"""A training script for tests: w moves towards the mean of the points it is given; what it sends is told by argument."""
+"""A training script for tests: w moves towards the mean of the points it is given; an argument says what it sends."""
 
 import sys
 
 import numpy as np
-
 import nvflare.client as flare
 from fedincentive.plugins.nvflare import join, points
 

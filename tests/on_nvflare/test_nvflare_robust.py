@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fedincentive.plugins.nvflare import GeometricMedian, Krum, Median, MultiKrum, RobustAggregator, TrimmedMean
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
 from nvflare.app_opt.pt.recipes import FedAvgRecipe
@@ -16,7 +17,6 @@ from safetensors.torch import save_file
 
 from fedincentive import aggregation
 from fedincentive.errors import AggregationError, SettingError
-from fedincentive.plugins.nvflare import GeometricMedian, Krum, Median, MultiKrum, RobustAggregator, TrimmedMean
 
 N = 7
 RULES = {
@@ -138,8 +138,11 @@ def test_clipping_is_around_the_last_aggregate() -> None:
         (lambda: RobustAggregator("trimed-mean", trim=1), "trimmed-mean"),
         (lambda: aggregated(TrimmedMean(trim=4), results(models())), "trim"),
         (lambda: aggregated(RobustAggregator("norm-clipping", clip=1.0), results(models())), "TransferType.DIFF"),
-        (lambda: RobustAggregator("centered-clipping", clip=1.0) and aggregated(
-            RobustAggregator("centered-clipping", clip=1.0), results(models())), "first model"),
+        (
+            lambda: RobustAggregator("centered-clipping", clip=1.0)
+            and aggregated(RobustAggregator("centered-clipping", clip=1.0), results(models())),
+            "first model",
+        ),
         (lambda: aggregated(Median(), [*results(models()), *results([{"w": np.ones(1)}], ParamsType.DIFF)]), "DIFF"),
         (lambda: Median().accept_model(FLModel(params={"w": np.ones(1)})), "client_name"),
         (lambda: Median().aggregate_model(), "0 results"),

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import parity
 import pytest
+from fedincentive.plugins.nvflare import wire
+from fedincentive.plugins.nvflare.wire import INCENTIVE
 from keyring import folder_of
-from programs import run
 from nvflare.apis.shareable import Shareable
+from programs import run
 
 from fedincentive import ledger
 from fedincentive.ledger import standalone
 from fedincentive.ledger.verify import verify
 from fedincentive.manifest import SavedRun, find
-from fedincentive.plugins.nvflare import wire
-from fedincentive.plugins.nvflare.wire import INCENTIVE
 
 
 def results(table) -> Path:
@@ -83,7 +83,7 @@ def test_a_run_below_its_quorum_ends_with_a_plain_error(table) -> None:
 
 
 def test_a_run_goes_on_in_a_new_job(table, tmp_path) -> None:
-    """The server is gone in a training round: the job of the next one has other folders, and ends with the same head."""
+    """The server is gone in a training round; the next job has other folders, and ends with the same head."""
     kept = str(tmp_path / "kept")
     first = table("2p-upbred", output=kept)
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedincentive.plugins.nvflare import wire
+from fedincentive.plugins.nvflare.executor import StrategicExecutor
+from fedincentive.plugins.nvflare.wire import INCENTIVE
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -16,9 +19,6 @@ from nvflare_loopback import JOB, Site
 
 from fedincentive import draws, mechanisms
 from fedincentive.messages import Broadcast, Enrol, Report
-from fedincentive.plugins.nvflare import wire
-from fedincentive.plugins.nvflare.executor import StrategicExecutor
-from fedincentive.plugins.nvflare.wire import INCENTIVE
 from fedincentive.settings import Settings
 
 SCRIPT = Path(__file__).with_name("script.py")
@@ -145,9 +145,7 @@ def test_filters_and_keys_do_not_go_together(one, caplog, monkeypatch) -> None:
     site = one()
     runner = type("Runner", (), {"task_result_filters": {"train/out": [ExcludeVars()]}})()
     context = site.site.engine.new_context
-    monkeypatch.setattr(
-        site.site.engine, "new_context", lambda: _with(context(), FLContextKey.RUNNER, runner)
-    )
+    monkeypatch.setattr(site.site.engine, "new_context", lambda: _with(context(), FLContextKey.RUNNER, runner))
     assert not hasattr(site.enrol(), "get_return_code")
     object.__setattr__(site.site.executor.seat.settings, "keys", "keys")
     assert site.enrol().get_return_code() == "EXECUTION_EXCEPTION"

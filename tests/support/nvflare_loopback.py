@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedincentive.plugins.nvflare.controller import IncentiveController
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import from_shareable
@@ -18,8 +19,6 @@ from nvflare.apis.workspace import Workspace
 from nvflare.app_common.decomposers import common_decomposers
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.fuel.utils import fobs
-
-from fedincentive.plugins.nvflare.controller import IncentiveController
 
 JOB = "job"
 common_decomposers.register()
