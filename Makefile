@@ -30,15 +30,15 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower bench fuzz hostile lint format system-deps clean python compiler python-fedml
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower test-nvflare test-nvflare-poc bench fuzz hostile lint format system-deps clean python compiler python-fedml
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
 
-test: test-core test-native test-cuda test-fedml test-flower  ## set up and pass all tests
+test: test-core test-native test-cuda test-fedml test-flower test-nvflare  ## set up and pass all tests
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
-	$(call PYTEST,core) -n auto --dist loadfile tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower
+	$(call PYTEST,core) -n auto --dist loadfile tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare
 
 test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
 	$(call PYTEST,core) tests/native
@@ -51,6 +51,12 @@ test-cuda: .venv/core/.installed  ## the CUDA kernels' own source, run on the CP
 
 test-flower: .venv/flower/.installed  ## the Flower plugin in simulation and deployment
 	$(call PYTEST,flower) tests/on_flower
+
+test-nvflare: .venv/nvflare/.installed  ## the NVFlare plugin: in one process, in the simulator and in a POC
+	$(call PYTEST,nvflare) -m "not slow" tests/on_nvflare
+
+test-nvflare-poc: .venv/nvflare/.installed  ## a POC whose site and server are killed, and the README's POC: minutes
+	$(call PYTEST,nvflare) -m slow tests/on_nvflare
 
 demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a table, a picture, a report
 	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output
@@ -140,6 +146,16 @@ compiler:
 
 .venv/flower/.installed: $(WHEEL)/.built .venv/flower/.deps
 	@.venv/tools/bin/uv pip install -q --python .venv/flower/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
+	touch $@
+
+.venv/nvflare/.deps: pyproject.toml Makefile | $(WHEEL)/.built
+	@echo "Making the NVFlare environment (.venv/nvflare) ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/nvflare
+	.venv/tools/bin/uv pip install -q --python .venv/nvflare/bin/python $(TORCH) "$$(ls $(WHEEL)/*.whl)[nvflare,test-nvflare]"
+	touch $@
+
+.venv/nvflare/.installed: $(WHEEL)/.built .venv/nvflare/.deps
+	@.venv/tools/bin/uv pip install -q --python .venv/nvflare/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
 	touch $@
 
 .venv/fedml/.installed: $(WHEEL_FEDML)/.built .venv/fedml/.deps

@@ -41,7 +41,7 @@ MEANT = {
     ("cli", "plugins"),
     ("checks", "errors"),
 }
-HOSTS = {"fedml", "flwr"}
+HOSTS = {"fedml", "flwr", "nvflare"}
 
 
 def level(part: str) -> int:
@@ -101,7 +101,7 @@ def test_only_adapters_import_a_host_or_torch(path: Path) -> None:
 
 
 def test_importing_the_package_is_light(tmp_path: Path) -> None:
-    heavy = "{'torch', 'scipy', 'matplotlib', 'sklearn', 'fedml', 'flwr', 'psycopg', 'pandas'}"
+    heavy = "{'torch', 'scipy', 'matplotlib', 'sklearn', 'fedml', 'flwr', 'nvflare', 'psycopg', 'pandas'}"
     code = f"import sys, fedincentive; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -16,13 +16,14 @@ from .mixing import arc, bucketing, clip_updates, nnm
 from .near_median import bulyan, meamed
 from .bounds import evidence, robustness
 from .rules import Rule, names, rule, rules
-from .stored import StoredUpdate
+from .stored import ScatteredUpdate, StoredUpdate
 from .subsets import caf, mda, monna, smea
 from .tiles import StoredUpdates
 from .writing import store
 
 __all__ = [
     "Rule",
+    "ScatteredUpdate",
     "StoredUpdate",
     "StoredUpdates",
     "all_finite",

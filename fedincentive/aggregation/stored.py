@@ -244,6 +244,88 @@ class StoredUpdate(Mapping[str, Any]):
         return slot
 
 
+class ScatteredUpdate(StoredUpdate):
+    """An update whose entries are in many files, under other names: `places` says which entry of which file each is.
+
+    One file is open at a time, so that a thousand entries of a hundred clients do not use up the system's files.
+
+    >>> import tempfile
+    >>> from fedincentive.aggregation import store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = store(f"{folder}/part", {"T0": np.float32([1, 2])})
+    ...     with ScatteredUpdate({"layer.weight": (path, "T0")}, "site-1") as update:
+    ...         dict(update)
+    {'layer.weight': array([1., 2.], dtype=float32)}
+    """
+
+    def __init__(self, places: Mapping[str, tuple[str | Path, str]], who: str | None = None) -> None:
+        self.places = {name: (Path(path), key) for name, (path, key) in places.items()}
+        self.who, self.metadata, self.way = who, {}, Way.COPIED
+        self._open: tuple[str, StoredUpdate] | None = None
+        self.slots = {}
+        read: dict[Path, dict[str, Slot]] = {}
+        for name, (path, key) in self.places.items():
+            if path not in read:
+                with StoredUpdate(path, who) as part:
+                    read[path] = part.slots
+            if key not in read[path]:
+                raise AggregationError(f"{self} should have {name!r} as {key!r} of {path}, which has no such entry.")
+            self.slots[name] = read[path][key]
+        self._closed = False
+
+    def __str__(self) -> str:
+        return f"The update in {len(self.places)} entries of files" + (f" of client {self.who!r}" if self.who else "")
+
+    @property
+    def label(self) -> str:
+        return self.who or str(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+        self._open, self._closed = None, True
+
+    def digest(self) -> str:
+        """Of the headers of all files, by the names of the entries."""
+        return sha256(repr([(name, self._part(name).digest()) for name in sorted(self.places)]).encode()).hexdigest()
+
+    def read_into(self, values: np.ndarray, name: str, start: int) -> None:
+        self._part(name).read_into(values, self.places[name][1], start)
+
+    def where(self, name: str) -> tuple[int, int, int, bool, int, int]:
+        part = self._part(name)
+        part.choose_way()
+        return part.where(self.places[name][1])
+
+    def choose_way(self) -> Way:
+        """That of its largest entry, by which threads and pieces are planned; each file is then read in its own."""
+        if self.slots:
+            largest = max(self.slots, key=lambda name: self.slots[name].nbytes)
+            self.way = self._part(largest).choose_way()
+        return self.way
+
+    def check_apart(self, out: str | Path) -> None:
+        for name in self.places:
+            self._part(name).check_apart(out)
+
+    def _part(self, name: str) -> StoredUpdate:
+        """The file of an entry, open; the one before it is closed."""
+        path, key = self.places[name]
+        if self._open is None or self._open[0] != name:
+            if self._open is not None:
+                self._open[1].close()
+                self._open = None
+            part = StoredUpdate(path, self.who)
+            self._open = name, part
+            if part.slots.get(key) != self.slots[name]:
+                raise AggregationError(f"{part} was changed while it was being read: have it sent again.")
+        return self._open[1]
+
+
 def end_of(base: int, slots: Mapping[str, Slot]) -> int:
     """Where the last entry ends; each must begin where the one before it does, as the safetensors library demands."""
     position = base

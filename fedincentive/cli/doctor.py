@@ -71,11 +71,22 @@ def fedml() -> Part:
     return Part("fedml", facts, list(found.problems), list(found.notes))
 
 
+def nvflare() -> Part:
+    from ..plugins.nvflare.doctor import problems, version
+
+    found = version()
+    if found is None:
+        return Part(
+            "nvflare", "not installed", notes=["NVFlare is not installed: pip install 'fedincentive[nvflare]'."]
+        )
+    return Part("nvflare", f"NVFlare {found}", problems(found))
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(as_json: bool) -> None:
     """What is installed, what is active, what is missing. Exits with 1 if something is wrong."""
-    findings = [check() for check in (kernels, cuda, ledger, plots, fedml)]
+    findings = [check() for check in (kernels, cuda, ledger, plots, fedml, nvflare)]
     if as_json:
         click.echo(json.dumps({"version": __version__, "findings": [asdict(f) for f in findings]}, indent=2))
     else:

@@ -1,0 +1,184 @@
+"""Aggregates large models from NVFlare's own tensor offload files, beside NVFlare's own mean.
+
+    python benchmarks/nvflare_offload.py --clients 24 --parameters 120000000 --folder DIR
+
+writes every client's model with NVFlare's own producer and consumer of offloaded tensors (481 MB a client), then takes
+passes in processes of their own, and prints for each its time, as a multiple of reading the files once, and its peak
+memory above an idle process with NVFlare and torch. The orders in which clients arrive are drawn, and the digests of the
+results compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+LAYERS = 12
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--parameters", type=int, default=120_000_000)
+    parser.add_argument("--orders", type=int, default=20)
+    parser.add_argument("--folder", type=Path, help="where the files go; a temporary folder when not given")
+    parser.add_argument("--pass", dest="role", help=argparse.SUPPRESS)
+    parser.add_argument("--order", type=int, default=0, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.role:
+        print(json.dumps(measured(given.role, given.folder, given.order)))
+        return
+    folder = Path(tempfile.mkdtemp(prefix="offload-", dir=given.folder))
+    try:
+        compare(folder, given)
+    finally:
+        shutil.rmtree(folder)
+
+
+def compare(folder: Path, given: argparse.Namespace) -> None:
+    """All passes, one line for each."""
+    write(folder, given.clients, given.parameters)
+    size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    print(f"{given.clients} clients x {given.parameters:,} parameters: {size / 1e9:.1f} GB of offload files")
+    read = min(run(folder, "read", 0)["seconds"] for _ in range(2))
+    print(f"{'reading them once':<44}{read:8.1f} s")
+    for role, words in PASSES.items():
+        found = run(folder, role, 0)
+        seconds, above = found["seconds"], found["above"] / 1e9
+        print(f"{words:<44}{seconds:8.1f} s{seconds / read:7.2f} x{above:8.2f} GB above idle")
+    for role in ("trimmed-mean", "stock-offload"):
+        digests = {run(folder, role, order)["digest"] for order in range(given.orders)}
+        print(f"{PASSES[role]:<44}{given.orders} orders of arrival: {len(digests)} different results")
+
+
+PASSES = {
+    "mean": "mean, from the files",
+    "trimmed-mean": "trimmed mean, from the files",
+    "median": "median, from the files",
+    "stock-offload": "NVFlare's mean, with offload",
+    "stock-memory": "NVFlare's mean, all results in memory",
+}
+
+
+def write(folder: Path, clients: int, parameters: int) -> None:
+    """The clients' models as NVFlare offloads them; values differ in size, so that sums depend on their order."""
+    import torch
+    from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer, TensorDownloadable
+
+    index: dict[str, Any] = {}
+    for client in range(clients):
+        draw = torch.Generator().manual_seed(client)
+        place = folder / f"site-{client:03d}"
+        place.mkdir()
+        consumer, result = DiskTensorConsumer(str(place)), {}
+        for layer in range(LAYERS):
+            tensor = torch.randn(parameters // LAYERS, generator=draw) * 10.0 ** (client % 5)
+            producer = TensorDownloadable({f"T{layer}": tensor}, 2**20)
+            for item in range(producer.get_item_count()):
+                result = consumer.consume_items([producer.produce_item(item)], result)
+        consumer.release()
+        index[place.name] = {f"layer-{layer}": result[f"T{layer}"] for layer in range(LAYERS)}
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+def run(folder: Path, role: str, order: int) -> dict[str, Any]:
+    """A pass in a process of its own."""
+    argv = [sys.executable, __file__, "--pass", role, "--order", str(order), "--folder", str(folder)]
+    return json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def measured(role: str, folder: Path, order: int) -> dict[str, Any]:
+    if role == "read":
+        begun = time.perf_counter()
+        block = bytearray(4 * 2**20)
+        for path in sorted(folder.rglob("*.safetensors")):
+            with open(path, "rb", buffering=0) as file:
+                while file.readinto(block):
+                    pass
+        return {"seconds": time.perf_counter() - begun}
+    results = arriving(folder, order)
+    warm_up()
+    idle = peak()
+    begun = time.perf_counter()
+    params = PASS_OF[role](results) if role in PASS_OF else ours(role, results)
+    seconds, above = time.perf_counter() - begun, peak() - idle
+    digest = sha256()
+    for name in sorted(params):
+        digest.update(params[name].numpy().data)
+    return {"seconds": seconds, "above": above, "digest": digest.hexdigest()}
+
+
+def arriving(folder: Path, order: int) -> list[Any]:
+    """Lazy references as NVFlare's controller hands them over, in a drawn order."""
+    from nvflare.app_common.abstract.fl_model import FLModel
+    from nvflare.app_opt.pt.lazy_tensor_dict import _LazyRef
+
+    models = [
+        FLModel(
+            params={name: _LazyRef(path, key, None) for name, (path, key) in places.items()},
+            meta={"client_name": site},
+        )
+        for site, places in json.loads((folder / "index.json").read_text()).items()
+    ]
+    random.Random(order).shuffle(models)
+    return models
+
+
+def warm_up() -> None:
+    """Load what either side loads at its first use."""
+    import numpy as np
+    import torch
+    from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper  # noqa: F401
+
+    from fedincentive import trimmed_mean
+
+    trimmed_mean([np.ones(8, "f4")] * 3, trim=1)
+    torch.ones(8).add_(1)
+
+
+def ours(rule: str, results: list[Any]) -> Any:
+    from fedincentive.plugins.nvflare import RobustAggregator
+
+    aggregator = RobustAggregator(rule, trim=2) if rule == "trimmed-mean" else RobustAggregator(rule)
+    for result in results:
+        aggregator.accept_model(result)
+    return aggregator.aggregate_model().params
+
+
+def stock(results: list[Any]) -> Any:
+    """FedAvg's own steps with what it calls lazy references."""
+    from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
+
+    helper = WeightedAggregationHelper()
+    for result in results:
+        helper.add(result.params, 1.0, result.meta["client_name"], 0)
+    return helper.get_result()
+
+
+def stock_in_memory(results: list[Any]) -> Any:
+    """The same without offload: results have arrived in memory before they are added."""
+    for result in results:
+        result.params = {name: ref.materialize() for name, ref in result.params.items()}
+    return stock(results)
+
+
+PASS_OF = {"stock-offload": stock, "stock-memory": stock_in_memory}
+
+
+def peak() -> int:
+    """The most memory this process has held, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""python robust_job.py: NVFlare's own FedAvgRecipe with a robust rule, straight from its offload files."""
+
+from fedincentive.plugins.nvflare import TrimmedMean
+from net import Net
+from nvflare.app_opt.pt.recipes import FedAvgRecipe
+from nvflare.client.config import ExchangeFormat
+from nvflare.recipe import SimEnv
+
+recipe = FedAvgRecipe(
+    name="robust",
+    model=Net(),
+    min_clients=3,
+    num_rounds=2,
+    train_script="client.py",
+    aggregator=TrimmedMean(trim=1),
+    enable_tensor_disk_offload=True,
+    server_expected_format=ExchangeFormat.PYTORCH,
+)
+recipe.execute(SimEnv(num_clients=3, workspace_root="workspace"))

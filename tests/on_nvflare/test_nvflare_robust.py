@@ -1,0 +1,168 @@
+"""Robust aggregators in NVFlare's FedAvg: the right rule, the same bits in any order, from memory and offload files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fedincentive.plugins.nvflare import GeometricMedian, Krum, Median, MultiKrum, RobustAggregator, TrimmedMean
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
+from nvflare.app_opt.pt.recipes import FedAvgRecipe
+from safetensors.torch import save_file
+
+from fedincentive import aggregation
+from fedincentive.errors import AggregationError, SettingError
+
+N = 7
+RULES = {
+    "mean": (lambda **o: RobustAggregator("mean", **o), {}),
+    "trimmed-mean": (TrimmedMean, {"trim": 2}),
+    "median": (Median, {}),
+    "krum": (Krum, {"f": 1}),
+    "multi-krum": (MultiKrum, {"f": 1, "m": 3}),
+    "geometric-median": (GeometricMedian, {}),
+}
+
+
+def models(dtype=torch.float32) -> list[dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(3)
+    return [
+        {
+            "layer.weight": torch.randn(40, 9, generator=draw).to(dtype),
+            "layer.bias": torch.randn(9, generator=draw).to(dtype),
+            "norm.num_batches_tracked": torch.tensor(i),
+        }
+        for i in range(N)
+    ]
+
+
+def offloaded(model: dict[str, torch.Tensor], folder: Path) -> dict[str, object]:
+    """The model as NVFlare's disk offload leaves it: a file for each tensor, keys T0, T1, ..."""
+    folder.mkdir(parents=True)
+    places = {}
+    for index, (name, tensor) in enumerate(model.items()):
+        path = folder / f"{index}.safetensors"
+        save_file({f"T{index}": tensor}, path)
+        places[name] = str(path), f"T{index}"
+    lazy = LazyTensorDict(places, str(folder))
+    return {name: lazy.make_lazy_ref(name) for name in model}
+
+
+def results(params, kind=ParamsType.FULL) -> list[FLModel]:
+    return [FLModel(params_type=kind, params=p, meta={"client_name": f"site-{i}"}) for i, p in enumerate(params)]
+
+
+def aggregated(aggregator, given) -> FLModel:
+    for model in given:
+        aggregator.accept_model(model)
+    return aggregator.aggregate_model()
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(torch.as_tensor(one[name]), torch.as_tensor(other[name])) for name in other)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_it_is_the_rule(name) -> None:
+    make, options = RULES[name]
+    found = aggregated(make(**options), results(models()))
+    assert found.params_type == ParamsType.FULL and same(found.params, aggregation.rule(name).use(models(), **options))
+    assert all(isinstance(value, torch.Tensor) for value in found.params.values())
+
+
+def test_against_torch_itself() -> None:
+    given = models()
+    found = aggregated(TrimmedMean(trim=2), results(given)).params
+    stacked = torch.stack([model["layer.weight"] for model in given]).sort(dim=0).values
+    torch.testing.assert_close(found["layer.weight"], stacked[2:-2].mean(dim=0))
+    middle = aggregated(Median(), results(given)).params["layer.bias"]
+    assert torch.equal(middle, torch.stack([model["layer.bias"] for model in given]).median(dim=0).values)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_offload_files_give_the_same_bits_in_every_order(tmp_path, name, dtype) -> None:
+    make, options = RULES[name]
+    given = models(dtype)
+    expected = aggregated(make(**options), results(given)).params
+    for attempt, order in enumerate(itertools.islice(itertools.permutations(range(N)), 0, 5040, 1700)):
+        lazy = results([offloaded(model, tmp_path / f"{attempt}-{i}") for i, model in enumerate(given)])
+        found = aggregated(make(**options), [lazy[i] for i in order])
+        assert same(found.params, expected) and found.params["layer.weight"].dtype == dtype
+
+
+def test_numpy_models_stay_numpy() -> None:
+    given = [{name: tensor.numpy() for name, tensor in model.items()} for model in models()]
+    found = aggregated(Median(), results(given)).params
+    assert all(isinstance(value, np.ndarray) for value in found.values())
+
+
+def test_the_next_round_begins_anew() -> None:
+    aggregator = Median()
+    aggregated(aggregator, results(models()))
+    one = results([{"w": np.float32([5])}])
+    assert aggregated(aggregator, one).params["w"] == 5
+
+
+def test_weights_are_by_site_and_the_mean_weighs_by_steps() -> None:
+    given = [{"w": np.float64([v])} for v in (1.0, 2.0, 10.0)]
+    sites = results(given)
+    for model, steps in zip(sites, (1, 1, 2), strict=True):
+        model.meta["NUM_STEPS_CURRENT_ROUND"] = steps
+    assert aggregated(RobustAggregator("mean"), sites).params["w"] == 23 / 4
+    shares = RobustAggregator("mean", weights={"site-0": 1, "site-1": 3, "site-2": 0})
+    assert aggregated(shares, results(given)).params["w"] == 7 / 4
+    with pytest.raises(SettingError, match="site-2"):
+        aggregated(RobustAggregator("mean", weights={"site-0": 1, "site-1": 3}), results(given))
+
+
+def test_clipping_is_around_the_last_aggregate() -> None:
+    aggregator = RobustAggregator("centered-clipping", clip=1.0)
+    steps = [{"w": np.float64([v])} for v in (0.5, 0.5, 100.0)]
+    first = aggregated(aggregator, results(steps, ParamsType.DIFF)).params["w"]
+    assert first == pytest.approx(2 / 3)
+    again = aggregated(aggregator, results(steps, ParamsType.DIFF)).params["w"]
+    assert again == pytest.approx(2 / 3 + (2 * (0.5 - 2 / 3) + 1) / 3)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: TrimmedMean(), "needs either trim or alpha"),
+        (lambda: TrimmedMean(trim=1, f=1), "f does not go with rule trimmed-mean"),
+        (lambda: RobustAggregator("trimed-mean", trim=1), "trimmed-mean"),
+        (lambda: aggregated(TrimmedMean(trim=4), results(models())), "trim"),
+        (lambda: aggregated(RobustAggregator("norm-clipping", clip=1.0), results(models())), "TransferType.DIFF"),
+        (
+            lambda: RobustAggregator("centered-clipping", clip=1.0)
+            and aggregated(RobustAggregator("centered-clipping", clip=1.0), results(models())),
+            "first model",
+        ),
+        (lambda: aggregated(Median(), [*results(models()), *results([{"w": np.ones(1)}], ParamsType.DIFF)]), "DIFF"),
+        (lambda: Median().accept_model(FLModel(params={"w": np.ones(1)})), "client_name"),
+        (lambda: Median().aggregate_model(), "0 results"),
+        (lambda: aggregated(Median(), results([{"w": np.ones(1)}, {"v": np.ones(1)}])), "'v'|v"),
+    ],
+)
+def test_what_cannot_be_aggregated_is_refused_with_the_reason(make, words) -> None:
+    with pytest.raises((SettingError, AggregationError), match=words):
+        make()
+
+
+def test_a_recipe_writes_it_into_the_job(tmp_path) -> None:
+    script = tmp_path / "client.py"
+    script.write_text("")
+    recipe = FedAvgRecipe(
+        model=torch.nn.Linear(2, 1), min_clients=3, train_script=str(script), aggregator=TrimmedMean(trim=1)
+    )
+    recipe.export(str(tmp_path / "job"))
+    written = json.loads(next((tmp_path / "job").rglob("config_fed_server.json")).read_text())
+    (controller,) = written["workflows"]
+    told = controller["args"]["aggregator"]
+    assert told["path"] == "fedincentive.plugins.nvflare.robust.RobustAggregator"
+    assert told["args"] == {"rule": "trimmed-mean", "trim": 1}
