@@ -3,8 +3,9 @@
     python demo.py --out demo-output
 
 Runs `fedavg-strategic` (nobody is paid), `upbred` (nobody is paid, contributions move while training) and `2p-upbred`
-(those who give less pay those who give more), each in its own ledger; then checks the ledgers, draws a picture and
-writes a report. Everyone has a key: terms, reports and broadcasts are signed. Nothing is downloaded.
+(those who give less pay those who give more), each in its own ledger; then `2p-upbred` once more with a liar, who trains
+on half of its points, and with auditors. It checks the ledgers, draws a picture and writes a report. Everyone has a key:
+terms, reports and broadcasts are signed. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ from typing import TextIO
 import yaml
 from tqdm import tqdm
 
+from fedincentive import ledger
 from fedincentive.identity import CENTER
+from fedincentive.provenance import audits
 from fedincentive.provenance.keys import make
 
 AGENTS, ROUNDS, PHASE_ONE = 10, 25, 60
 PROGRAM = Path(sys.executable).parent / "fedincentive"
 MECHANISMS = ("fedavg-strategic", "upbred", "2p-upbred")
+LIAR, AUDITORS = "agent-04", ("ann", "bea", "cleo")
+AUDITED = {"auditors": list(AUDITORS), "audit": 0.2, "steering": "0.5"}  # a round of steering gains at most 0.5
 INCENTIVE = {
     "beta": "0.15",
     "gamma": 60.0,
@@ -65,7 +70,7 @@ def main() -> None:
     for old in ("runs", "configs", "keys"):
         shutil.rmtree(out / old, ignore_errors=True)
     (out / "configs").mkdir(parents=True)
-    for name in (CENTER, *INCENTIVE["cost"]):
+    for name in (CENTER, *AUDITORS, *INCENTIVE["cost"]):
         make(name, out / "keys")
     begun = time.monotonic()
     print(
@@ -74,10 +79,12 @@ def main() -> None:
     )
     with fedml_log(out / "fedml.log") as screen:
         results = [play(mechanism, out, screen) for mechanism in MECHANISMS]
+        caught = play("2p-upbred", out, screen, lies={LIAR: "under-train"})
     table(results)
-    verify(results)
+    liar(results[-1], caught)
+    verify([*results, caught])
     print(f"\nPicture: {draw(results, out / 'demo.png')}")
-    print(f"Report:  {report(results, out / 'report.html')}")
+    print(f"Report:  {report([*results, caught], out / 'report.html')}")
     proofs = len(list((out / "runs").glob("*/receipts/*/receipt-*.json")))
     print(f"Proofs:  {proofs} receipts of the agents in {out / 'runs'}/*/receipts (fedincentive receipt verify)")
     print(f"Done in {time.monotonic() - begun:.0f} s.")
@@ -100,34 +107,39 @@ def fedml_log(path: Path) -> Iterator[TextIO]:
         os.dup2(errors, 2)
 
 
-def play(mechanism: str, out: Path, screen: TextIO) -> Result:
-    """Write the YAML a user would write, and run FedML's runner on it."""
+def play(mechanism: str, out: Path, screen: TextIO, lies: dict[str, str] | None = None) -> Result:
+    """Write the YAML a user would write, and run FedML's runner on it; with liars the run is audited."""
     import fedml
     import torch
     from fedml import FedMLRunner
     from main import digits
 
-    file = out / "configs" / f"{mechanism}.yaml"
-    file.write_text(yaml.safe_dump(configuration(mechanism, out), sort_keys=False))
-    sys.argv = ["demo.py", "--cf", str(file), "--run_id", mechanism]
+    from fedincentive.plugins.fedml import IncentiveClientTrainer
+
+    name = f"{mechanism}-audited" if lies else mechanism
+    file = out / "configs" / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(configuration(mechanism, out, AUDITED if lies else {}), sort_keys=False))
+    sys.argv = ["demo.py", "--cf", str(file), "--run_id", name]
     args = fedml.init()
     torch.manual_seed(args.random_seed)
     torch.set_num_threads(1)
     dataset = digits(AGENTS, args.batch_size, args.random_seed)
     model = torch.nn.Sequential(torch.nn.Linear(64, 10))
-    fedml_runner = FedMLRunner(args, fedml.device.get_device(args), dataset, model)
-    watched = watch(fedml_runner.runner, screen, mechanism)
+    trainer = IncentiveClientTrainer(model, args, lies=lies) if lies else None
+    fedml_runner = FedMLRunner(args, fedml.device.get_device(args), dataset, model, trainer)
+    watched = watch(fedml_runner.runner, screen, name)
     fedml_runner.run()
     watched.bar.close()
-    ledger = out / "runs" / mechanism / "ledger.sqlite"
-    return Result(mechanism, fedml_runner.runner.outcome, watched.welfare, watched.share, ledger)
+    book = out / "runs" / name / "ledger.sqlite"
+    return Result(name, fedml_runner.runner.outcome, watched.welfare, watched.share, book)
 
 
-def configuration(mechanism: str, out: Path) -> dict:
+def configuration(mechanism: str, out: Path, more: dict) -> dict:
     values = yaml.safe_load((Path(__file__).parent / "single_process.yaml").read_text())
     values["train_args"] |= {"federated_optimizer": mechanism, "comm_round": ROUNDS, "learning_rate": 0.3}
     values["validation_args"]["frequency_of_the_test"] = 5
-    values["incentive_args"]["incentive"] = {**INCENTIVE, "output": str(out / "runs"), "keys": str(out / "keys")}
+    own = {"output": str(out / "runs"), "keys": str(out / "keys"), **more}
+    values["incentive_args"]["incentive"] = {**INCENTIVE, **own}
     return values
 
 
@@ -142,7 +154,7 @@ class watch:
         runner.watchers.append(self.see)
 
     def see(self, result: object) -> None:
-        if result.phase in ("accept", "confirm"):
+        if result.phase in ("accept", "confirm", "audit"):
             return
         share = result.metrics.get("contribution_share", 0.0)
         self.share.append(share)
@@ -181,6 +193,23 @@ def table(results: list[Result]) -> None:
         net = welfare - sum(INCENTIVE["cost"][agent] * o.s[agent] for agent in o.s)
         phase_one = f"phase 1: {o.contributed} rounds" + ("" if o.status == "complete" else f", {o.status}")
         print(f"  {result.mechanism:<17} welfare {welfare:8.1f}   net {net:8.1f}   {phase_one}")
+
+
+def liar(honest: Result, caught: Result) -> None:
+    """What lying about its training brings an agent where deliveries are audited."""
+    before, after = (result.outcome.payments[LIAR] / 1e6 for result in (honest, caught))
+    with ledger.open(caught.ledger) as book:
+        entries = [record.entry for record in book.entries()]
+    deposit = next(e for e in entries if e.kind == "deposit").inputs["deposits"][LIAR] / 1e6
+    step = next((e.inputs["step"] for e in entries if e.rule == audits.RULE and LIAR in e.inputs["failed"]), None)
+    heard = sum(len(one.get("verdicts", ())) for e in entries if e.rule == audits.RULE for one in e.inputs["heard"])
+    print(f"\nThe same with audits: {LIAR} trains on half of its points and says that it used them all.")
+    print(f"  {heard} verdicts of {', '.join(AUDITORS)}; everyone's deposit is held until the last one.")
+    if step is None:
+        print(f"  {LIAR} was not drawn in {ROUNDS} rounds: a chance of {(1 - AUDITED['audit']) ** ROUNDS:.1%}.")
+        return
+    print(f"  {LIAR} failed the audit of training round {step + 1} and lost its deposit of {deposit:.2f}.")
+    print(f"  Its balance is {after:+.2f}; honest it would be {before:+.2f}.")
 
 
 def verify(results: list[Result]) -> None:

@@ -14,6 +14,7 @@ from ..entry import COMMITMENT, CORRECTION, RESERVED
 from ..errors import LedgerError
 from ..ledger import Entry, Ledger
 from ..manifest import Points, SavedRun
+from ..provenance.audits import RULE as AUDIT
 
 
 @dataclass
@@ -42,6 +43,10 @@ class RunTotals:
     deliveries: list[tuple[int, Points]] = field(default_factory=list)
     values: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     beta: str = ""
+    audited: int = 0  # agents' training rounds that auditors made again
+    auditors: set[str] = field(default_factory=set)
+    failed: dict[str, int] = field(default_factory=dict)  # agent -> the training round in which it failed
+    deposits: dict[str, int] = field(default_factory=dict)
 
     def add(self, entry: Entry) -> None:
         given, at = entry.inputs, self.rounds.setdefault(entry.round, Round())
@@ -55,6 +60,10 @@ class RunTotals:
         if entry.kind == COMMITMENT:
             self.committed, self.committed_at = _points(given, "s"), entry.round
             self.limits, self.beta = _points(given, "s_max"), str(given.get("beta", self.beta))
+        if entry.rule == AUDIT:
+            self._audit(given)
+        if entry.kind == "deposit":
+            self.deposits = dict(given["deposits"])
         if entry.kind in (COMMITMENT, CORRECTION):
             return
         payment = payments.by_rule(entry.rule)
@@ -64,6 +73,12 @@ class RunTotals:
             self.deliveries.append((entry.round, {**last, **_points({**given, **told}, "delivered")}))
         if "valuations" in told:
             self.values.append((entry.round, dict(told["valuations"])))
+
+    def _audit(self, given: Mapping[str, Any]) -> None:
+        heard = [(item["auditor"], one["agent"]) for item in given["heard"] for one in item.get("verdicts", ())]
+        self.audited += len({agent for _, agent in heard})
+        self.auditors |= {auditor for auditor, _ in heard}
+        self.failed |= dict.fromkeys([*given["failed"], *given["withheld"]], given["step"])
 
     @cached_property
     def agents(self) -> tuple[str, ...]:

@@ -56,7 +56,23 @@ def _story(run: RunTotals) -> str:
         told.append(f"The treasury's balance is {money(run.balance(TREASURY), run)}.")
     else:
         told.append("No money moved.")
-    return " ".join(told)
+    return " ".join([*told, *_audits(run)])
+
+
+def _audits(run: RunTotals) -> list[str]:
+    """What auditors found, and what followed."""
+    if not run.deposits:
+        return []
+    made = count(run.audited, "delivery was", "deliveries were")
+    by = f" by {', '.join(sorted(run.auditors))}" if run.auditors else ""
+    told = [f"Every agent made a deposit. {made} made again{by}: " + ("not all passed." if run.failed else "all passed.")]
+    for agent, step in run.failed.items():
+        lost = money(run.deposits.get(agent, 0), run)
+        told.append(
+            f"{agent} failed in training round {step + 1}: what it said it gave from then on is not paid, and its "
+            f"deposit of {lost} went to the others."
+        )
+    return told
 
 
 def _trouble(run: RunTotals) -> str:

@@ -134,11 +134,12 @@ class Host:
         name = self.agents[index]
         site = self._site(index, name)
         s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
-        own = self.trainer.strategy_of(name) if isinstance(self._given[0], IncentiveClientTrainer) else None
-        strategy = self.host.strategy_of(name) if own is None else own
+        ours = self._given[0] if isinstance(self._given[0], IncentiveClientTrainer) else None
+        strategy = (ours and ours.strategy_of(name)) or self.host.strategy_of(name)
         notary, committed = self.session.notary(name, beside=beside), self.session.commitment(name, site)
         money = {"budget": self.host.budget_of(name), "alone": worth_alone(site, self.settings)}
-        return Agent(name, site, strategy, s0=s0, notary=notary, commitment=committed, **money)
+        lies = None if ours is None else ours.lies_of(name)
+        return Agent(name, site, strategy, s0=s0, lies=lies, notary=notary, commitment=committed, **money)
 
     def auditor(self, name: str) -> Auditor:
         """One of the auditors, who finds every agent's data as this process does."""

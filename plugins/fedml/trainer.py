@@ -12,6 +12,7 @@ from fedml.core import ClientTrainer
 from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
 
 from ... import draws
+from ...adversary import Misreport
 from ...agent import LossSite, Site, Strategy
 from ...errors import SettingError
 from ...messages import Update
@@ -24,8 +25,9 @@ class IncentiveClientTrainer(ModelTrainerCLS):
     """A ClientTrainer that also says what its agent wants and what it costs it.
 
     Pass one to `FedMLRunner(args, device, dataset, model, client_trainer=...)`, or subclass it. `strategy` is a
-    strategy or its name, `cost` the cost per point; in a single process, where one trainer serves all agents, each may
-    be a mapping from agent to its own. What is not given is read from the YAML.
+    strategy or its name, `cost` the cost per point, `lies` a misreport or its name, to see what follows from it; in a
+    single process, where one trainer serves all agents, each may be a mapping from agent to its own. What is not given
+    is read from the YAML.
     """
 
     def __init__(
@@ -35,15 +37,19 @@ class IncentiveClientTrainer(ModelTrainerCLS):
         *,
         strategy: Strategy | str | Mapping[str, Strategy | str] | None = None,
         cost: float | Mapping[str, float] | None = None,
+        lies: Misreport | str | Mapping[str, Misreport | str] | None = None,
     ) -> None:
         super().__init__(model, args)
-        self.strategy, self.cost = strategy, cost
+        self.strategy, self.cost, self.lies = strategy, cost, lies
 
     def strategy_of(self, agent: str) -> Strategy | str | None:
         return self.strategy.get(agent) if isinstance(self.strategy, Mapping) else self.strategy
 
     def cost_of(self, agent: str) -> float | None:
         return self.cost.get(agent) if isinstance(self.cost, Mapping) else self.cost
+
+    def lies_of(self, agent: str) -> Misreport | str | None:
+        return self.lies.get(agent) if isinstance(self.lies, Mapping) else self.lies
 
     def site(self, agent: str, data: LocalData, settings: Settings, device: Any, classes: int) -> Site:
         """Where the agent's data and training are; override it to value a model in another way."""
