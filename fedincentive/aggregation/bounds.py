@@ -66,8 +66,8 @@ def of_a_run(chosen: Rule, n: int, settings: Settings) -> str:
         return ""
     if settings.share is not None and "share" in chosen.options:
         return (
-            f"{chosen.name} by share: agents with at most {100 * settings.share:.4g} % of the weight together cannot move "
-            "the model outside the range of the others."
+            f"{chosen.name} by share: agents with at most {100 * settings.share:.4g} % of the weight together cannot "
+            "move the model outside the range of the others."
         )
     return str(robustness(chosen.name, n, trim_count(settings.alpha, n)))
 
