@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from .bounds import evidence, robustness
 from .clipping import centered_clipping, norm_clipping
 from .coordinatewise import median, trim_count, trimmed_mean, weighted_mean
 from .distance_based import krum, multi_krum
@@ -14,7 +15,6 @@ from .finite import all_finite
 from .geometric import geometric_median
 from .mixing import arc, bucketing, clip_updates, nnm
 from .near_median import bulyan, meamed
-from .bounds import evidence, robustness
 from .rules import Rule, names, rule, rules
 from .stored import ScatteredUpdate, StoredUpdate
 from .subsets import caf, mda, monna, smea

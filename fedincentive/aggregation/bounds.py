@@ -66,8 +66,8 @@ def of_a_run(chosen: Rule, n: int, settings: Settings) -> str:
         return ""
     if settings.share is not None and "share" in chosen.options:
         return (
-            f"{chosen.name} by share: agents with at most {100 * settings.share:.4g} % of the weight together cannot move "
-            "the model outside the range of the others."
+            f"{chosen.name} by share: agents with at most {100 * settings.share:.4g} % of the weight together cannot "
+            "move the model outside the range of the others."
         )
     return str(robustness(chosen.name, n, trim_count(settings.alpha, n)))
 
@@ -78,7 +78,7 @@ def kappa(chosen: Rule, n: int, f: int) -> float:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Suspects:
     """How far each update is from the result, and which look adversarial: not finite, or farther than twice the middle.
 
     An attacker who stays within the honest spread is not seen this way; kappa says what that costs.
@@ -97,7 +97,7 @@ class Evidence:
         )
 
 
-def evidence(updates: Sequence[Any], result: Any) -> Evidence:
+def evidence(updates: Sequence[Any], result: Any) -> Suspects:
     """Compares updates (arrays, mappings or files) with a result of the same form; files are read once.
 
     >>> evidence([{"w": np.float64([v])} for v in (1.0, 2.0, 3.0, 50.0)], {"w": np.float64([1.5])}).suspects
@@ -113,4 +113,4 @@ def evidence(updates: Sequence[Any], result: Any) -> Evidence:
     finite = distances[np.isfinite(distances)]
     limit = FAR * float(np.median(finite)) if finite.size else 0.0
     suspects = [i for i in range(n) if not np.isfinite(distances[i]) or distances[i] > limit]
-    return Evidence([float(d) for d in distances], suspects)
+    return Suspects([float(d) for d in distances], suspects)

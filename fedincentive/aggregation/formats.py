@@ -103,7 +103,7 @@ def found(path: Path) -> Path:
 
 
 def expanded(paths: Iterable[Path]) -> list[Path]:
-    """Every client's file: a folder that is not a model's stands for the update files in it, in order of their names."""
+    """Every client's file: a folder that is not a model's stands for the update files in it, by their names."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir() or any(path.glob(f"*{INDEX}")) or any((path / name).is_file() for name in MODELS):

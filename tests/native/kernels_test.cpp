@@ -192,8 +192,8 @@ void test_distances(std::mt19937_64& random, int64_t n, int64_t m) {
   }
   std::vector<double> first;
   for (const Kernels* unit : units()) {
-    const std::vector<double> all = squared_distances({cloud, cloud}, false, 3, *unit);
-    const std::vector<double> last = squared_distances({cloud, cloud}, true, 1, *unit);
+    const std::vector<double> all = squared_distances({cloud, cloud}, false, -1, {}, 3, *unit);
+    const std::vector<double> last = squared_distances({cloud, cloud}, true, -1, {}, 1, *unit);
     if (first.empty()) first = all;
     CHECK(all == first, "units differ");
     for (int64_t i = 0; i < n; ++i) {
