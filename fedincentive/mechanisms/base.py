@@ -42,6 +42,8 @@ class Mechanism:
         self.settings = settings
         self.payments = _payments(self, settings)
         self._terms = {payment.name: payment.terms() for payment in self.payments}
+        plain = settings.plain() if settings.audited else {}
+        self._audited = {key: plain[key] for key in AUDITED if key in plain}
         self.rule = settings.aggregation or self.aggregation
         self.aggregator = aggregation.rule(self.rule)
         for payment in self.payments if not self.two_phases else ():
@@ -100,7 +102,7 @@ class Mechanism:
         s = self.settings
         return {
             **{key: getattr(s, key) for key in PUBLIC},
-            **({key: s.plain()[key] for key in AUDITED} if s.audited else {}),
+            **self._audited,
             "mechanism": self.name,
             "payments": self._terms,
             "slope": s.slope or self.slope,
