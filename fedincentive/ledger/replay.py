@@ -140,9 +140,9 @@ class Replay:
         kind, rule, number = body["kind"], body["rule"], body["round"]
         if (memo := kind.partition("-")[0]) in LATER:
             kind = memo
-        own = {claims.RULE: claims.PREFIX, audits.RULE: audits.PREFIX}
+        prefixes = {claims.RULE: claims.PREFIX, audits.RULE: audits.PREFIX}
         if (rule in KIND_OF and kind != KIND_OF[rule]) or any(
-            (rule == other) != kind.startswith(prefix) for other, prefix in own.items()
+            (rule == other) != kind.startswith(prefix) for other, prefix in prefixes.items()
         ):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)

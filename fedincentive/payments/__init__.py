@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in (Contribution, Truthful)}, "payment")
-BESIDE: dict[str, type[Payment]] = {cls.name: cls for cls in (Deposit, LumpSum)}  # they come with other settings
+BESIDE: dict[str, type[Payment]] = {"deposit": Deposit, "lump": LumpSum}  # they come with other settings
 TOGETHER = {"none": (), "both": ("contribution", "truthful")}
 
 names = REGISTRY.names
@@ -100,7 +100,7 @@ def chosen(setting: str | Sequence[str]) -> tuple[str, ...]:
 
 
 _BY_RULE: dict[str, type[Payment]] = {
-    rule: cls for cls in (Contribution, Truthful, *BESIDE.values()) for rule in cls.rules
+    rule: cls for cls in (Contribution, Truthful, Deposit, LumpSum) for rule in cls.rules
 }
 
 
