@@ -4,7 +4,7 @@
 
 In each random game, and in the digits federation, every agent tries under-training, invented points, points that do
 not exist (an inflated s_max), copies of another's update, replays of the last step, poison, and all at once, in single
-rounds and from any round on; alone, with an honest partner that shares in the forfeits, and with one that does the same.
+rounds and from any round on; alone, with an honest partner that shares in the forfeits, and with one that lies too.
 What each outcome of the audits pays comes from the functions that make the ledger's entries, and how likely it is from
 the audit's probability, the records opened and their detection. Costs are the games' own; what less training does to
 the model is left out, which favours the liar, but for `V`, what poison gains in a round.
