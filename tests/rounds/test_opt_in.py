@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from keyring import folder_of, ring_of
-from table import play, set_table
+from table import play, play_until, set_table
 
 from fedincentive import engine, ledger, mechanisms
 from fedincentive.agent import Agent, ClosedFormSite, LossSite, Strategy
@@ -114,6 +114,18 @@ def test_a_run_with_more_agents_than_were_shown_first_is_not_signed() -> None:
     agents[0].respond(center.broadcast())
     with pytest.raises(BroadcastRefused, match="other terms"):
         agents[0].respond(again.broadcast())
+
+
+def test_terms_are_not_proposed_again_once_the_run_has_begun() -> None:
+    keys = ring_of(NAMES)
+    center, agents = set_table(GAME, "2p-upbred", keys=keys, **PHASED)
+    play_until(center, agents, "train")
+    agents[0].respond(center.broadcast())
+    center.run.terms = {**center.run.terms, "agents": {n: center.run.terms["agents"][n] for n in NAMES[:3]}}
+    center.run.phase, center.run.round = "accept", center.run.round + 1
+    center._open_round()
+    with pytest.raises(BroadcastRefused, match="other terms"):
+        agents[0].respond(center.broadcast())
 
 
 def test_declining_is_for_the_beginning() -> None:
