@@ -2,16 +2,16 @@
 
     python benchmarks/deposits.py --games 200 --runs 20
 
-In each random game, and in the digits federation, every agent tries under-training, invented points, points that do not
-exist (an inflated s_max), copies of another's update, replays of the last step, poison, and all at once, in single rounds
-and from any round on; alone, with an honest partner that shares in the forfeits, and with a partner that does the same.
+In each random game, and in the digits federation, every agent tries under-training, invented points, points that do
+not exist (an inflated s_max), copies of another's update, replays of the last step, poison, and all at once, in single
+rounds and from any round on; alone, with an honest partner that shares in the forfeits, and with one that lies too.
 What each outcome of the audits pays comes from the functions that make the ledger's entries, and how likely it is from
-the audit's probability, the records opened and their detection. Costs are the games' own; what less training does to the
-model is left out, which favours the liar, but for `V`, what poison gains in a round.
+the audit's probability, the records opened and their detection. Costs are the games' own; what less training does to
+the model is left out, which favours the liar, but for `V`, what poison gains in a round.
 
 Printed is the best gain over being honest at the computed deposit, which must be at most 0, and at 99 % of it, which
-must be above 0 where the deposit is tight: alone (colluding: 1), and in pairs where V is what matters. Then audited runs
-are played in the engine with liars among the agents: every balance must be what the search reckons with. Exits 1
+must be above 0 where the deposit is tight: alone (colluding: 1), and in pairs where V is what matters. Then audited
+runs are played in the engine with liars among the agents: every balance must be what the search reckons with. Exits 1
 otherwise.
 """
 
@@ -45,8 +45,8 @@ NOTHING = 1e-6  # of money: more than the rounding of a sum, less than any gain 
 
 
 class Lie(NamedTuple):
-    """What is done in a round: `share` of the points is not trained on. Where the points are `invented` or do not exist,
-    the agent has enrolled more than it has, and being honest is to enrol what it has."""
+    """What is done in a round: `share` of the points is not trained on. Where the points are `invented` or do not
+    exist, the agent has enrolled more than it has, and being honest is to enrol what it has."""
 
     name: str
     share: float = 0.0

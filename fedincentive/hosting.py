@@ -58,7 +58,8 @@ class HostSettings:
     budget: float | dict[str, float] | None = setting(
         checks.optional(numbers),
         None,
-        help="The most money an agent can put at stake while it delivers, its deposit included; one number for all, or a mapping by agent.",
+        help="The most money an agent can put at stake while it delivers, its deposit included; one number for all, or a "
+        "mapping by agent.",
     )
     output: str = setting(checks.path, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
     join_timeout: float = setting(

@@ -169,8 +169,8 @@ class Settings:
     opt_in: bool = setting(
         checks.flag,
         False,
-        help="Before the first round each agent measures what training alone is worth to it, is shown the terms, and may "
-        "decline; the terms are then proposed again without it.",
+        help="Before the first round each agent measures what training alone is worth to it, is shown the terms, and "
+        "may decline; the terms are then proposed again without it.",
     )
     lump_sums: Mapping[str, Fraction] | None = setting(
         checks.optional(amounts),

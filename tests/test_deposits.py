@@ -23,7 +23,9 @@ chances = st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.9, 1.0])
 
 
 def hospitals(**changes) -> Deposit:
-    return Deposit(**{"beta": Fraction("0.08"), "rounds": 40, "audit": 0.1, "detection": 0.9, "openings": 10, **changes})
+    return Deposit(
+        **{"beta": Fraction("0.08"), "rounds": 40, "audit": 0.1, "detection": 0.9, "openings": 10, **changes}
+    )
 
 
 def test_the_hospitals_by_hand():

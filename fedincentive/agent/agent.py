@@ -58,8 +58,8 @@ class Agent:
         self._last: Update | None = None  # the model of the training round before, for a lie that replays its step
 
     def enrol(self) -> Enrol:
-        money = {"budget": self.budget, "alone": self.alone}
-        enrol = Enrol(self.name, float(self.site.s_max), self.s0, self.commitment, **money)
+        s_max = float(self.site.s_max)
+        enrol = Enrol(self.name, s_max, self.s0, self.commitment, budget=self.budget, alone=self.alone)
         return enrol if self.notary is None else self.notary.enrol(enrol)
 
     def enrolment(self, run: str) -> str | None:

@@ -21,7 +21,7 @@ from ..entry import COMMITMENT, Entry, canonical
 from ..errors import BroadcastRefused, FedIncentiveError, LogForked, ProvenanceError, SettingError
 from ..files import replace as write_file
 from ..messages import PHASES, Broadcast, Enrol, Report
-from ..payments import quantise
+from ..payments import Deposit, quantise
 from ..provenance import beacon, receipts
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, name_in_files, words
 from ..provenance.notes import Note
@@ -191,22 +191,15 @@ class Notary:
         try:
             given = told.settings["terms"]
             mine, scale = given["agents"][enrol.agent], given["scale"]
-            expected = {
+            expected: dict[str, Any] = {
                 "s_max": quantise(float(enrol.s_max), scale),
                 "s0": min(quantise(float(enrol.s0), scale), quantise(float(enrol.s_max), scale)),
                 "key": self.key.public.vkey,
                 **({} if enrol.commitment is None else {"data": enrol.commitment}),
                 **({} if enrol.anchor is None else {"anchor": enrol.anchor}),
             }
-            if "deposit" in mine:  # its budget may cover fewer points than it has, never more
-                expected |= {"deposit": mine["deposit"], "s_max": min(mine["s_max"], expected["s_max"])}
-                if expected["s_max"] < (had := quantise(float(enrol.s_max), scale)):
-                    expected |= {"enrolled": had, "s0": min(expected["s0"], expected["s_max"])}
-                if enrol.budget is not None and mine["deposit"] > enrol.budget * given["minor"]:
-                    raise BroadcastRefused(
-                        f"The terms of run {told.run!r} ask a deposit of {mine['deposit'] / given['minor']:g} of agent "
-                        f"{enrol.agent!r}, its budget is {enrol.budget:g}."
-                    )
+            if "deposit" in given["payments"]:
+                expected |= self._at_stake(given, mine, enrol, expected)
             if mine != expected:
                 raise BroadcastRefused(
                     f"The terms of run {told.run!r} say {mine} of agent {enrol.agent!r}, not {expected}."
@@ -253,6 +246,21 @@ class Notary:
         if told.phase == "train" and self.key.name not in drawn:
             raise BroadcastRefused(f"Round {told.round} of run {told.run!r} asks {self.key.name!r}, who was not drawn.")
         self._state["link"] = [told.step, link]
+
+    def _at_stake(
+        self, given: Mapping[str, Any], mine: Mapping[str, Any], enrol: Enrol, expected: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The deposit by the terms' own numbers; with a budget, for fewer points where it does not cover more."""
+        deposit, had = Deposit.agreed(given["payments"]["deposit"]["terms"]), expected["s_max"]
+        counted = had if enrol.budget is None else min(mine["s_max"], had)
+        held = deposit.of_points(counted, len(given["agents"]))
+        if enrol.budget is not None and held > quantise(float(enrol.budget), given["minor"]):
+            raise BroadcastRefused(
+                f"The terms ask a deposit of {held / given['minor']:g} of agent {enrol.agent!r}, its budget is "
+                f"{enrol.budget:g}."
+            )
+        fewer = {} if counted == had else {"enrolled": had, "s0": min(expected["s0"], counted)}
+        return {"s_max": counted, "deposit": held, **fewer}
 
     def _as_expected(self, told: Broadcast, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         """The terms are those that agents play by, and those of this site's own settings where it has some."""

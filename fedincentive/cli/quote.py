@@ -15,8 +15,8 @@ import click
 @click.option("--margin", type=float, default=0.0, help="What lump sums should leave everyone above training alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole quote as JSON.")
 def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as_json: bool) -> None:
-    """Each agent's payment, worst case, deposit and utility against training alone; who loses; which beta and which lump
-    sums work."""
+    """Each agent's payment, worst case, deposit and utility against training alone; who loses; which beta and which
+    lump sums work."""
     from .. import mechanisms
     from ..game import load
     from ..game import quote as make

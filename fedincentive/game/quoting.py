@@ -219,7 +219,10 @@ def _terms(
     nobody = np.zeros(game.n, dtype=bool)
     loses = nobody if outside is None or utility is None else utility < outside - slack
     over = nobody if game.budget is None or paid is None else -paid > game.budget + slack
-    s_max = {name: quantise(float(s), SCALE if deposit is None else deposit.scale) for name, s in zip(game.agents, game.s_max, strict=True)}
+    s_max = {
+        name: quantise(float(s), SCALE if deposit is None else deposit.scale)
+        for name, s in zip(game.agents, game.s_max, strict=True)
+    }
 
     def counted(i: int) -> float:
         """As the center counts: the points that a budget covers deposit and payment of."""

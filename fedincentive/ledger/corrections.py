@@ -140,7 +140,8 @@ def wrong_signatures(body: Body) -> Iterator[str]:
 
 
 def accounts(book: Ledger, run: str) -> set[str]:
-    """Who may have postings in a run: the agents in its terms and the treasury (and the escrow); without terms, whoever had some."""
+    """Who may have postings in a run: the agents in its terms, the treasury, and the escrow where there are deposits;
+    without terms, whoever had some."""
     names: set[str] = set()
     for record in book.chained(run):
         if record.entry.kind == terms.KIND:

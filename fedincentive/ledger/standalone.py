@@ -304,7 +304,7 @@ class Runs:
             complain("terms", "beta, rounds or scale changed within the run")
         scores = self.scores.setdefault(run, dict.fromkeys(told, 0))
         steps, posted = self.by_step.setdefault(run, {}), self.posted.setdefault(run, {})
-        among = set(given.get("delivered", told))
+        among: set[str] = set(given["delivered"] if "delivered" in given else told)
         rounds = [(given.get("delivered", {}), 1)]
         if body["rule"] == "clawback/1":
             among, rounds, taken = set(given["failed"]), [], dict.fromkeys(given["failed"], 0)
@@ -328,7 +328,7 @@ class Runs:
         self.scores[run] = dict(told)
         price = rate(given["beta"]) * len(told) / (exactly(given["rounds"]) * asked * (asked - 1))
         due = {a: price * exactly(told[a]) * self.minor / exactly(given["scale"]) - posted.get(a, 0) for a in among}
-        mean = sum(due.values()) / len(due)
+        mean = sum(due.values(), Fraction(0)) / len(due)
         for agent, amount in body["postings"].items():
             posted[agent] = posted.get(agent, 0) + amount
         return shares({agent: amount - mean for agent, amount in due.items()}, body["round"])
@@ -445,9 +445,8 @@ class Runs:
             if said is not None:
                 said.commit(given["s"], complain)
         elif rule in PAYS:
-            if "failed" in given and kind in ("clawback", "forfeit"):
-                if body["kind"] != f"{kind}-{min(given['failed'].values())}":
-                    complain("kind", "its kind does not name the first step that failed")
+            if kind in ("clawback", "forfeit") and body["kind"] != f"{kind}-{min(given['failed'].values())}":
+                complain("kind", "its kind does not name the first step that failed")
             self.hold_payment(so_far, {**body, "kind": kind}, before, agents, complain)
         elif rule in POOLED:
             self.hold_pooled(so_far, body, before, agents, complain)

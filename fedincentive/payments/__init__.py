@@ -77,7 +77,7 @@ OURS: tuple[type[Payment], ...] = (
     Levels,
 )
 REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in OURS}, "payment")
-BESIDE: dict[str, type[Payment]] = {cls.name: cls for cls in (Deposit, LumpSum)}  # they come with other settings
+BESIDE: dict[str, type[Payment]] = {"deposit": Deposit, "lump": LumpSum}  # they come with other settings
 TOGETHER = {"none": (), "both": ("contribution", "truthful")}
 
 names = REGISTRY.names

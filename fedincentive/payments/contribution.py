@@ -21,8 +21,8 @@ Where an audit fails, the agent has delivered nothing from that round on: the po
 |---|---|---|
 | contribution/1 | beta, s, scale | p(s) at once |
 | tranche/1 | beta, rounds, delivered, total, scale | the payment on `total` so far, less the run's earlier tranches |
-| tranche/2 | beta, rounds, scale, asked, delivered, scores, step | the payment on `scores` C so far, less earlier entries |
-| clawback/1 | beta, rounds, scale, asked, failed, taken, scores | the same after the points from the failed step are taken |
+| tranche/2 | beta, rounds, scale, asked, delivered, scores, step | the payment on `scores` C so far, less earlier ones |
+| clawback/1 | beta, rounds, scale, asked, failed, taken, scores | the same without the points from the failed step on |
 """
 
 from __future__ import annotations
@@ -388,8 +388,8 @@ class Contribution(Payment):
         return Promises(("false-name-proof", BALANCED), merging if self.live else {**merging, **sunk})
 
     def limits(self, agents: Sequence[str], s_max: Array) -> Array:
-        """It delivers nothing and everyone else everything: beta mean_{j != i} s_max_j. Where agents are sampled, it may
-        be asked in every round, and always with the largest others."""
+        """It delivers nothing and everyone else everything: beta mean_{j != i} s_max_j. Where agents are sampled, it
+        may be asked in every round, and always with the largest others."""
         n = len(s_max)
         asked = min(self.sampled or n, n)
         if asked == n or not self.live:

@@ -79,7 +79,7 @@ def shared(deposits: Mapping[str, int], agents: Sequence[str], rotation: int = 0
 def within_budget(
     made: Sequence[Payment], s_max: Mapping[str, int], agent: str, budget: int, scale: int, minor: int
 ) -> int:
-    """The most points of an agent whose deposit, and what it owes while it delivers them, fit its budget in minor units.
+    """The most points of an agent whose deposit, and what it owes while it delivers them, fit its budget.
 
     All its points where they fit; without deposits these or none. What it owes falls with its points until it has as
     many as the others on average, so the search begins there.
@@ -147,8 +147,8 @@ class Deposit(Payment):
         super().check(n, oracles)
         if self.settlement != "tranches":
             raise SettingError(
-                f"incentive.settlement is {self.settlement!r} in a run with auditors: what fails an audit is taken back "
-                "round by round; use tranches."
+                f"incentive.settlement is {self.settlement!r} in a run with auditors: what fails an audit is taken "
+                "back round by round; use tranches."
             )
 
     # How much
@@ -268,7 +268,7 @@ class Deposit(Payment):
         together = min(self.colluding, n - 1)
         return (
             f"A deposit is lost where an audit fails and given back after the last one. It covers up to {together} "
-            f"agents acting together, audits with probability {self.audit:g}, {self.openings} opened records each known "
-            f"with probability {self.detection:g}, and {float(self.steering):g} gained by a round of steering the model."
+            f"agents acting together, audits with probability {self.audit:g}, {self.openings} opened records each "
+            f"known with probability {self.detection:g}, and {float(self.steering):g} gained by a round of steering."
             + ("" if self.openings else " Invented records are not looked for and not covered (openings: 0)."),
         )

@@ -101,7 +101,8 @@ def vectors(seed: int = 7) -> list[dict]:
             failed.setdefault(str(at), {})[liar] = rng.randint(0, min(at, rounds - 1))
         run: Run = {
             "s_max": s_max, "rounds": rounds, "sampled": sampled, "delivered": given, "failed": failed, "scale": 10**6,
-            "minor": rng.choice([1, 100, 10**6]), "beta": rng.choice(["1/2", "2", "0.07"]), "audit": rng.choice(["0.1", "0.5", "1.0"]),
+            "minor": rng.choice([1, 100, 10**6]), "beta": rng.choice(["1/2", "2", "0.07"]),
+            "audit": rng.choice(["0.1", "0.5", "1.0"]),
             "detection": rng.choice(["0.9", "0.5", "1.0"]), "openings": rng.choice([0, 1, 10]),
             "steering": rng.choice(["0", "0.3"]), "colluding": rng.choice([1, 2, 3]),
         }  # fmt: skip

@@ -284,7 +284,9 @@ def test_an_untouched_copy_is_clean(tmp_path: Path) -> None:
 
 
 def test_statements_say_why(tmp_path: Path) -> None:
-    entries = played(S, sampled=3, asked=lambda step: DRAWN[step], failed={2: {"b": 1}}, lump_sums={"a": "1", "b": "-1"})
+    entries = played(
+        S, sampled=3, asked=lambda step: DRAWN[step], failed={2: {"b": 1}}, lump_sums={"a": "1", "b": "-1"}
+    )
     with book_of(tmp_path / "book.db", entries) as book:
         because = {a: [line.because for line in statement(book, a).lines] for a in S}
     assert "not asked in this round" in because["d"]
@@ -293,7 +295,9 @@ def test_statements_say_why(tmp_path: Path) -> None:
     assert any(text.startswith("its share of the deposits of b (training round 1)") for text in because["a"])
     assert "deposit given back" in because["c"] and "deposit given back" not in because["b"]
     assert "lump sum of 1, whatever is contributed" in because["a"]
-    assert any(text.startswith("beta 1/2 / 4 rounds x 4/3 x (delivered 10 - mean of the others asked") for text in because["a"])
+    assert any(
+        text.startswith("beta 1/2 / 4 rounds x 4/3 x (delivered 10 - mean of the others asked") for text in because["a"]
+    )
 
 
 def test_old_ledgers_with_sampling_keep_their_rule(tmp_path: Path) -> None:

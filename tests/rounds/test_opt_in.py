@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from keyring import ring_of
-from table import play, set_table
+from keyring import folder_of, ring_of
+from table import play, play_until, set_table
 
 from fedincentive import engine, ledger, mechanisms
 from fedincentive.agent import Agent, ClosedFormSite, LossSite, Strategy
 from fedincentive.agent.sites import alone
+from fedincentive.center import Center
 from fedincentive.center.enrolment import enrol, within_budgets
 from fedincentive.errors import BroadcastRefused, ReportRefused, SettingError
 from fedincentive.game import outside_options, random_data_value, repaired_example
@@ -45,7 +47,9 @@ def settings(**values) -> Settings:
 def test_who_is_better_off_alone_leaves_and_the_others_play(tmp_path: Path) -> None:
     with ledger.open(tmp_path / "book.db") as book:
         center, agents = set_table(UNHAPPY, "2p-upbred", opt_in=True, book=book, **PHASED)
-        assert center.broadcast().phase == "accept" and set(center.broadcast().settings["terms"]["agents"]) == set(NAMES)
+        assert center.broadcast().phase == "accept" and set(center.broadcast().settings["terms"]["agents"]) == set(
+            NAMES
+        )
         outcome = play(center, agents)
         assert outcome.status == "complete" and list(outcome.declined) == [NAMES[1]]
         assert "alone" in outcome.declined[NAMES[1]]
@@ -110,6 +114,18 @@ def test_a_run_with_more_agents_than_were_shown_first_is_not_signed() -> None:
     agents[0].respond(center.broadcast())
     with pytest.raises(BroadcastRefused, match="other terms"):
         agents[0].respond(again.broadcast())
+
+
+def test_terms_are_not_proposed_again_once_the_run_has_begun() -> None:
+    keys = ring_of(NAMES)
+    center, agents = set_table(GAME, "2p-upbred", keys=keys, **PHASED)
+    play_until(center, agents, "train")
+    agents[0].respond(center.broadcast())
+    center.run.terms = {**center.run.terms, "agents": {n: center.run.terms["agents"][n] for n in NAMES[:3]}}
+    center.run.phase, center.run.round = "accept", center.run.round + 1
+    center._open_round()
+    with pytest.raises(BroadcastRefused, match="other terms"):
+        agents[0].respond(center.broadcast())
 
 
 def test_declining_is_for_the_beginning() -> None:
@@ -201,11 +217,15 @@ def test_who_cannot_pay_the_deposit_counts_with_what_it_covers(caplog) -> None:
     made = mechanisms.get("2p-upbred", settings(**AUDITED))
     deposit = made.payments[-1]
     counted = within_budgets(made, enrolled(a=1.5))
-    assert counted["a"] == deposit.covered(1_500_000, 60 * 10**6, 3) == 41 * 10**6  # above the others' mean it owes none
+    assert (
+        counted["a"] == deposit.covered(1_500_000, 60 * 10**6, 3) == 41 * 10**6
+    )  # above the others' mean it owes none
     assert deposit.of_points(41 * 10**6, 3) <= 1_500_000 < deposit.of_points(42 * 10**6, 3)
     assert counted["b"] == 50 * 10**6 and "Agent a counts with 41 of its 60 points" in caplog.text
     assert within_budgets(made, enrolled(a=3.0))["a"] == 60 * 10**6
-    with pytest.raises(SettingError, match="Agent 'a' .* the deposit of a single point is 0.040445; its budget is 0.03"):
+    with pytest.raises(
+        SettingError, match="Agent 'a' .* the deposit of a single point is 0.040445; its budget is 0.03"
+    ):
         within_budgets(made, enrolled(a=0.03))
     with pytest.raises(SettingError, match="Agent 'c' would owe 2.36"):  # and 0.918 beside it
         within_budgets(made, enrolled(c=3.0))
@@ -245,6 +265,43 @@ def test_an_agent_gives_no_more_than_it_is_counted_with() -> None:
     agent.respond(replace(told, settings={**told.settings, "terms": terms}))
     later = replace(told, phase="contribute", s={**told.s, NAMES[0]: 3.0}, settings={**told.settings})
     assert agent.respond(later).s == 1.0
+
+
+def audited(tmp_path: Path, game: Any, **values: Any) -> tuple[Center, list[Any], Path]:
+    """An audited run in the engine, with all keys."""
+    keys = folder_of(tmp_path / "keys", [*game.agents, "x", "y", "z"])
+    given = {**PHASED, "rounds": 4, "audit": 0.5, "auditors": ["x", "y", "z"], "keys": str(keys), **values}
+    book = ledger.open(tmp_path / "book.db")
+    return (*engine.table(game, settings(**given), ledger=book, state=tmp_path / "state"), tmp_path / "book.db")
+
+
+def test_an_audited_run_counts_what_a_budget_covers(tmp_path: Path) -> None:
+    """The largest agent owes nothing, and its budget covers a deposit for a part of its points."""
+    game = random_data_value(5, 4)
+    i = int(np.argmax(game.s_max))
+    rich = np.where(np.arange(4) == i, 180.0, np.inf)
+    center, agents, path = audited(tmp_path, replace(game, budget=rich))
+    with center:
+        name, terms = game.agents[i], center.run.terms["agents"]
+        assert terms[name]["s_max"] < terms[name]["enrolled"] and terms[name]["s_max"] % 10**6 == 0
+        assert terms[name]["deposit"] <= 180 * 10**6
+        outcome = play(center, agents)
+    assert outcome.status == "complete" and outcome.s[name] == terms[name]["s_max"] / 10**6
+    assert sum(outcome.payments.values()) == 0
+    with ledger.read(path) as book:
+        assert verify(book, recompute=True).clean
+        assert {r.entry.kind for r in book.entries()} >= {"deposit", "tranche", "refund"}
+
+
+@pytest.mark.parametrize("what", ["deposit", "s_max"])
+def test_no_agent_signs_a_deposit_that_its_terms_do_not_ask_for(tmp_path: Path, what: str) -> None:
+    center, agents, _ = audited(tmp_path, GAME)
+    with center:
+        given = center.run.terms["agents"][NAMES[0]]
+        given[what] -= 10**6
+        center._open_round()  # the center signs what it likes
+        with pytest.raises(BroadcastRefused, match="The terms of run"):
+            agents[0].respond(center.broadcast())
 
 
 # What training alone is worth

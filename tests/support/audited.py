@@ -1,5 +1,5 @@
-"""The money of an audited run without its messages: what agents deliver and who fails is the test's own, the entries are
-the payments'. `standing_in` lets both verifiers read the short audit memos that are written here."""
+"""The money of an audited run without its messages: what agents deliver and who fails is the test's own, the entries
+are the payments'. `standing_in` lets both verifiers read the short audit memos that are written here."""
 
 from __future__ import annotations
 
