@@ -4,8 +4,8 @@
 
 writes every client's model with NVFlare's own producer and consumer of offloaded tensors (481 MB a client), then takes
 passes in processes of their own, and prints for each its time, as a multiple of reading the files once, and its peak
-memory above an idle process with NVFlare and torch. The orders in which clients arrive are drawn, and the digests of the
-results compared.
+memory above an idle process with NVFlare and torch. The orders in which clients arrive are drawn, and the digests of
+the results compared.
 """
 
 from __future__ import annotations

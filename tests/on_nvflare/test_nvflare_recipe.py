@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
-
-from fedincentive.errors import FedIncentiveError
 from fedincentive.plugins.nvflare import IncentiveRecipe
 from fedincentive.plugins.nvflare.doctor import problems, version
 from fedincentive.plugins.nvflare.settings import ELSEWHERE, NvflareSettings
+
+from fedincentive.errors import FedIncentiveError
 
 ROOT = Path(__file__).parents[2]
 GAME = ROOT / "examples" / "games" / "hospitals.yaml"
@@ -34,7 +34,8 @@ def test_the_job_says_what_the_recipe_was_told(tmp_path) -> None:
     recipe.export(str(tmp_path / "job"))
     told = {"mechanism": "2p-upbred", "beta": "0.5", "round_timeout": 9.0, "run": "trial", "rounds": 4, "agents": 3}
     server, client = (
-        json.loads(next((tmp_path / "job").rglob(f"config_fed_{side}.json")).read_text()) for side in ("server", "client")
+        json.loads(next((tmp_path / "job").rglob(f"config_fed_{side}.json")).read_text())
+        for side in ("server", "client")
     )
     (controller,), (executor,) = server["workflows"], client["executors"]
     assert controller["path"].endswith("IncentiveController") and controller["args"]["incentive"] == told
