@@ -2,8 +2,9 @@
 
     python benchmarks/nvflare_rounds.py [--sites 3] [--rounds 8]
 
-plays a closed-form game with many contribute rounds, then trains examples/nvflare with IncentiveRecipe and with NVFlare's
-own FedAvgRecipe, the same script and sites, and prints the medians of the times between the rounds in the servers' logs.
+plays a closed-form game with many contribute rounds, then trains examples/nvflare with IncentiveRecipe and with
+NVFlare's own FedAvgRecipe, the same script and sites, and prints the medians of the times between the rounds in the
+servers' logs.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def between(log: str, words: str) -> float:
     """The median of the seconds between lines with these words."""
     lines = [line for line in log.splitlines() if re.search(words, line)]
     times = [datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f") for line in lines]
-    return statistics.median((later - earlier).total_seconds() for earlier, later in zip(times, times[1:], strict=False))
+    return statistics.median(
+        (later - earlier).total_seconds() for earlier, later in zip(times, times[1:], strict=False)
+    )
 
 
 if __name__ == "__main__":

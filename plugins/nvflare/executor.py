@@ -202,7 +202,8 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
             if time.monotonic() > end:
                 raise RunError(
                     f"The training script of agent {self.seat.name!r} has not joined in "
-                    f"{self.seat.host.join_timeout:g} seconds: call fedincentive.plugins.nvflare.join(size=..., classes=...) after flare.init()."
+                    f"{self.seat.host.join_timeout:g} seconds: call fedincentive.plugins.nvflare.join(size=..., "
+                    "classes=...) after flare.init()."
                 )
             time.sleep(POLL)
         return self._joined

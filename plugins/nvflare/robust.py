@@ -11,6 +11,7 @@ counter) take the maximum. A NaN or an infinity that would enter the model is an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ from ...errors import AggregationError, SettingError
 from ...messages import Update
 from .arrays import to_arrays
 
+log = logging.getLogger("fedincentive")
 MEMORY = 16 * 2**20  # bytes for pieces of files: beside the result there is little else in memory
 
 
@@ -93,6 +95,8 @@ class RobustAggregator(ModelAggregator):
             for update in updates:
                 if isinstance(update, ScatteredUpdate):
                     update.close()
+        where = "from their offload files" if files else "in memory"
+        log.info("Aggregated %d sites by %s, %s", len(models), self.rule, where)
         self._last = result
         self.reset_stats()
         return FLModel(params=_as_tensors(result) if tensors else result, params_type=kind)

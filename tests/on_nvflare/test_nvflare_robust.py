@@ -158,7 +158,10 @@ def test_a_recipe_writes_it_into_the_job(tmp_path) -> None:
     script = tmp_path / "client.py"
     script.write_text("")
     recipe = FedAvgRecipe(
-        model=torch.nn.Linear(2, 1), min_clients=3, train_script=str(script), aggregator=TrimmedMean(trim=1)
+        model={"class_path": "net.Net", "args": {}},
+        min_clients=3,
+        train_script=str(script),
+        aggregator=TrimmedMean(trim=1),
     )
     recipe.export(str(tmp_path / "job"))
     written = json.loads(next((tmp_path / "job").rglob("config_fed_server.json")).read_text())

@@ -1,0 +1,95 @@
+"""What a recipe is told: NVFlare's own arguments, our settings, and what is refused before a job is sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fedincentive.plugins.nvflare import IncentiveRecipe
+from fedincentive.plugins.nvflare.doctor import problems, version
+from fedincentive.plugins.nvflare.settings import ELSEWHERE, NvflareSettings
+
+from fedincentive.errors import FedIncentiveError
+
+ROOT = Path(__file__).parents[2]
+GAME = ROOT / "examples" / "games" / "hospitals.yaml"
+
+
+def test_the_job_says_what_the_recipe_was_told(tmp_path) -> None:
+    script = tmp_path / "client.py"
+    script.write_text("")
+    recipe = IncentiveRecipe(
+        mechanism="2p-upbred",
+        beta="0.5",
+        name="trial",
+        model={"class_path": "net.Net", "args": {}},
+        min_clients=3,
+        num_rounds=4,
+        train_script=str(script),
+        round_timeout=9.0,
+    )
+    recipe.export(str(tmp_path / "job"))
+    told = {"mechanism": "2p-upbred", "beta": "0.5", "round_timeout": 9.0, "run": "trial", "rounds": 4, "agents": 3}
+    server, client = (
+        json.loads(next((tmp_path / "job").rglob(f"config_fed_{side}.json")).read_text())
+        for side in ("server", "client")
+    )
+    (controller,), (executor,) = server["workflows"], client["executors"]
+    assert controller["path"].endswith("IncentiveController") and controller["args"]["incentive"] == told
+    assert executor["executor"]["path"].endswith("StrategicExecutor")
+    assert executor["executor"]["args"]["incentive"] == told
+    assert not list((tmp_path / "job").rglob("fedincentive/*"))  # it is installed at the sites, not sent to them
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"betta": "1"}, "betta.*beta"),
+        ({"rounds": 3}, "num_rounds"),
+        ({"agents": 3}, "min_clients"),
+        ({"beta": 0.5}, "beta.*quote"),
+        ({"mechanism": "2p-upbread"}, "2p-upbred"),
+        ({"game": None}, "train_script, or a game"),
+        ({"train_script": "client.py"}, "train_script, or a game"),
+        ({"game": "none.yaml"}, "none.yaml"),
+        ({"stop_cond": "accuracy >= 80"}, "stop_cond"),
+        ({"mechanism": "trim-2p-upbred", "alpha": 0.3, "min_clients": 2}, "2"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_a_job_is_sent(changes, words) -> None:
+    told = {"mechanism": "2p-upbred", "beta": "0.5", "game": GAME, "min_clients": 5, **changes}
+    with pytest.raises(FedIncentiveError, match=words):
+        IncentiveRecipe(**told)
+
+
+def test_a_script_that_is_started_for_every_task_is_refused(tmp_path) -> None:
+    script = tmp_path / "client.py"
+    script.write_text("")
+    recipe = IncentiveRecipe(
+        mechanism="2p-upbred",
+        beta="0.5",
+        model={"class_path": "net.Net", "args": {}},
+        min_clients=3,
+        train_script=str(script),
+        launch_external_process=True,
+    )
+    recipe.launch_once = False
+    with pytest.raises(FedIncentiveError, match="launch_once"):
+        recipe.export(str(tmp_path / "job"))
+
+
+def test_the_table_of_host_settings_is_the_schema() -> None:
+    text = (ROOT / "docs" / "nvflare.md").read_text()
+    table = dict(re.findall(r"^\| `([a-z_]+)` \| (\S+) \|", text, flags=re.M))
+    fields = {field.name: field.default for field in dataclasses.fields(NvflareSettings) if field.name not in ELSEWHERE}
+    assert {key: value.strip('`"') for key, value in table.items()} == {
+        key: f"{value:g}" if isinstance(value, (int, float)) else value for key, value in fields.items()
+    }
+
+
+def test_the_doctor_knows_this_version() -> None:
+    assert version() and problems(version()) == []
+    assert "made for 2.9" in problems("2.10.0")[0]
