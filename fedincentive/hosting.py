@@ -58,8 +58,8 @@ class HostSettings:
     budget: float | dict[str, float] | None = setting(
         checks.optional(numbers),
         None,
-        help="The most money an agent can put at stake while it delivers, its deposit included; one number for all, or a "
-        "mapping by agent.",
+        help="The most money an agent can put at stake while it delivers, its deposit included; one number for all, or "
+        "a mapping by agent.",
     )
     output: str = setting(checks.path, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
     join_timeout: float = setting(
@@ -164,12 +164,17 @@ class Session:
         if self.keys is None:
             return None
         logs = None if beside else self.directory.parent / LOGS
-        options = {"durable": not beside, "expected": self.mechanism.public(), "chain": self.settings.chain, "logs": logs}
+        options = {
+            "durable": not beside,
+            "expected": self.mechanism.public(),
+            "chain": self.settings.chain,
+            "logs": logs,
+        }
         return Notary.of(self.keys, agent, self.directory / RECEIPTS, **options)
 
     def commitment(self, agent: str, site: Site) -> str | None:
         """What the agent enrols of its records in an audited run; the salts stay in a file at the site."""
-        show = getattr(site, "records", lambda: None)
+        show: Callable[[], Any] = getattr(site, "records", lambda: None)
         own = show() if self.settings.audited else None
         if own is None:
             return None

@@ -68,8 +68,9 @@ def is_signed(key: PublicKey, said: bytes, signature: str | None) -> bool:
 def enrolment(run: str, enrol: Enrol) -> bytes:
     """What an agent signs when it joins, or comes back."""
     said = {"run": run, "agent": enrol.agent, "s_max": float(enrol.s_max).hex(), "s0": float(enrol.s0).hex()}
-    own = {name: None if (v := getattr(enrol, name)) is None else float(v).hex() for name in ("budget", "alone")}
-    own |= {"data": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "seen": enrol.seen}
+    own: dict[str, Any] = {"data": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "seen": enrol.seen}
+    for name in ("budget", "alone"):
+        own[name] = None if (value := getattr(enrol, name)) is None else float(value).hex()
     return words("enrol", _said({**said, **own}))
 
 

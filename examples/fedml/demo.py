@@ -3,9 +3,9 @@
     python demo.py --out demo-output
 
 Runs `fedavg-strategic` (nobody is paid), `upbred` (nobody is paid, contributions move while training) and `2p-upbred`
-(those who give less pay those who give more), each in its own ledger; then `2p-upbred` once more with a liar, who trains
-on half of its points, and with auditors. It checks the ledgers, draws a picture and writes a report. Everyone has a key:
-terms, reports and broadcasts are signed. Nothing is downloaded.
+(those who give less pay those who give more), each in its own ledger; then `2p-upbred` once more with a liar, who
+trains on half of its points, and with auditors. It checks the ledgers, draws a picture and writes a report. Everyone
+has a key: terms, reports and broadcasts are signed. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -111,10 +111,9 @@ def play(mechanism: str, out: Path, screen: TextIO, lies: dict[str, str] | None 
     """Write the YAML a user would write, and run FedML's runner on it; with liars the run is audited."""
     import fedml
     import torch
+    from fedincentive.plugins.fedml import IncentiveClientTrainer
     from fedml import FedMLRunner
     from main import digits
-
-    from fedincentive.plugins.fedml import IncentiveClientTrainer
 
     name = f"{mechanism}-audited" if lies else mechanism
     file = out / "configs" / f"{name}.yaml"

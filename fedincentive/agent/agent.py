@@ -29,8 +29,9 @@ class Agent:
 
     >>> from fedincentive.agent import ClosedFormSite
     >>> from fedincentive.game import paper_example
-    >>> Agent("agent-1", ClosedFormSite(paper_example(), 0), "free-rider", s0=2.5).enrol()
-    Enrol(agent='agent-1', s_max=5.0, s0=2.5, commitment=None, key=None, anchor=None, budget=None, alone=None, seen=None)
+    >>> joins = Agent("agent-1", ClosedFormSite(paper_example(), 0), "free-rider", s0=2.5).enrol()
+    >>> joins.agent, joins.s_max, joins.s0
+    ('agent-1', 5.0, 2.5)
     """
 
     def __init__(

@@ -21,8 +21,8 @@ Where an audit fails, the agent has delivered nothing from that round on: the po
 |---|---|---|
 | contribution/1 | beta, s, scale | p(s) at once |
 | tranche/1 | beta, rounds, delivered, total, scale | the payment on `total` so far, less the run's earlier tranches |
-| tranche/2 | beta, rounds, scale, asked, delivered, scores, step | the payment on `scores` C so far, less earlier ones |
-| clawback/1 | beta, rounds, scale, asked, failed, taken, scores | the same without the points from the failed step on |
+| tranche/2 | beta, rounds, scale, asked, delivered, scores, step | the payment on `scores` C, less earlier ones |
+| clawback/1 | beta, rounds, scale, asked, failed, taken, scores | the same without points from the failed step on |
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ def _audits(run: RunTotals) -> list[str]:
         return []
     made = count(run.audited, "delivery was", "deliveries were")
     by = f" by {', '.join(sorted(run.auditors))}" if run.auditors else ""
-    told = [f"Every agent made a deposit. {made} made again{by}: " + ("not all passed." if run.failed else "all passed.")]
+    told = [
+        f"Every agent made a deposit. {made} made again{by}: " + ("not all passed." if run.failed else "all passed.")
+    ]
     for agent, step in run.failed.items():
         lost = money(run.deposits.get(agent, 0), run)
         told.append(
