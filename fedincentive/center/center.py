@@ -308,7 +308,8 @@ class Center:
         ended = self.outcome
         if ended is None:
             raise RunError(f"Run {self.settings.run!r} is not over: play it to its end before it is certified.")
-        if self.run.declined:
+        most = {} if game is None else dict(zip(game.agents, game.s_max, strict=True))
+        if self.run.declined or any(self.run.limits[agent] > most[agent] for agent in most):
             game = None  # another one was played: the certificate says what the center alone knows
         if game is not None and ended.advice:
             bounds = beta_ne(game, game.w0), beta_dom(game, game.w0)

@@ -169,6 +169,11 @@ def test_lump_sums_of_those_who_left_are_spread(tmp_path: Path) -> None:
         assert verify(book, recompute=True).clean and not standalone.check(list(to_jsonl(book)))[0]
 
 
+def test_a_run_with_points_that_nobody_has_is_certified_without_the_game(tmp_path: Path) -> None:
+    ended = engine.play(GAME, lies={NAMES[0]: "phantom"}, mechanism="2p-upbred", **PHASED)
+    assert ended.s[NAMES[0]] == 2 * GAME.s_max[0] and ended.certificate.regret.basis == "unavailable"
+
+
 def test_a_run_that_rests_short_charges_nothing(tmp_path: Path) -> None:
     low = {"beta": "0.01", "gamma": 20.0, "rounds": 5, "lump_sums": {"agent-1": "3", "agent-2": "-3"}}
     with ledger.open(tmp_path / "book.db") as book:
