@@ -356,23 +356,6 @@ class TestSampling:
                 center.submit(report(center, agent))
             center.close()
 
-    def test_the_payments_are_told_who_was_asked_and_by_which_link(self) -> None:
-        seen = []
-
-        @dataclass(frozen=True)
-        class Watching(Contribution):
-            def due(self, run, event):
-                seen.append((event.asked, event.link))
-                return super().due(run, event)
-
-        center = center_of("fedavg", agents="abcde", sampled=2, rounds=1, payment="contribution")
-        center.mechanism.payments = (Watching(Fraction(2)),)
-        asked, link = center.asked, center.broadcast().reveal
-        for agent in center.asked:
-            center.submit(report(center, agent))
-        center.close()
-        assert seen == [(asked, link)]
-
     def test_nothing_is_drawn_where_everyone_is_asked(self) -> None:
         for values in ({}, {"sampled": 3}, {"sampled": 9}):
             center = center_of("fedavg", **values)
