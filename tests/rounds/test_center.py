@@ -6,8 +6,6 @@ import dataclasses
 import logging
 import math
 from collections import Counter
-from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from fedincentive.errors import QuorumError, ReportRefused, RunError, SettingErr
 from fedincentive.game import random_data_value, repaired_example
 from fedincentive.ledger.verify import verify
 from fedincentive.messages import Enrol, Report
-from fedincentive.payments import Contribution
 from fedincentive.provenance import beacon
 from fedincentive.provenance.keys import KeyRing
 
