@@ -304,7 +304,7 @@ class Runs:
             complain("terms", "beta, rounds or scale changed within the run")
         scores = self.scores.setdefault(run, dict.fromkeys(told, 0))
         steps, posted = self.by_step.setdefault(run, {}), self.posted.setdefault(run, {})
-        among = set(dict(given.get("delivered", told)))
+        among = set(told if given.get("delivered") is None else given["delivered"])
         rounds = [(given.get("delivered", {}), 1)]
         if body["rule"] == "clawback/1":
             among, rounds, taken = set(given["failed"]), [], dict.fromkeys(given["failed"], 0)
