@@ -84,7 +84,9 @@ def main() -> None:
     plain = [federation.play(f"plain-{k}", 30, epochs=20)[1:] for k in range(3)]
     tenth = [federation.play(f"tenth-{k}", 30, auditors=AUDITORS, audit=0.1, epochs=20)[1:] for k in range(3)]
     without, with_audits = min(seconds for seconds, _ in plain), min(seconds for seconds, _ in tenth)
-    print(f"30 rounds: {without:.2f} s signed, {with_audits:.2f} s audited at q = 0.1: {with_audits / without - 1:+.1%}")
+    print(
+        f"30 rounds: {without:.2f} s signed, {with_audits:.2f} s audited at q = 0.1: {with_audits / without - 1:+.1%}"
+    )
     lengths = [federation.play(f"long-{n}", n, auditors=AUDITORS, audit=0.1)[2] for n in (20, 40, 80)]
     growth = ", ".join(f"{size / 1000:.0f} kB" for size in lengths)
     print(f"ledger after 20, 40, 80 rounds: {growth} (signed, 30 rounds: {plain[0][1] / 1000:.0f} kB)")
