@@ -165,7 +165,7 @@ class Session:
 
     def commitment(self, agent: str, site: Site) -> str | None:
         """What the agent enrols of its records in an audited run; the salts stay in a file at the site."""
-        show = getattr(site, "records", lambda: None)
+        show: Callable[[], Any] = getattr(site, "records", lambda: None)
         own = show() if self.settings.audited else None
         if own is None:
             return None

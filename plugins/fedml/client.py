@@ -19,7 +19,7 @@ SERVER = 0
 
 
 class Client:
-    """One agent, or auditor, behind a link. `memory` is the file that keeps what the agent must remember after a crash."""
+    """One agent, or auditor, behind a link. `memory` is the file that keeps what it must remember after a crash."""
 
     def __init__(
         self,

@@ -59,7 +59,8 @@ def test_equal_records_have_other_leaves_and_other_commitments() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "records/1:", "records/1:1:00", "records/1:+1:" + "0" * 64, "records/1:01:" + "0" * 64,
-     "records/2:1:" + "0" * 64, "records/1:1:" + "A" * 64, "records/1:\u0661:" + "0" * 64, "records/1:1: " + "0" * 63, "sha256:" + "0" * 64],
+     "records/2:1:" + "0" * 64, "records/1:1:" + "A" * 64, "records/1:\u0661:" + "0" * 64,
+     "records/1:1: " + "0" * 63, "sha256:" + "0" * 64],
 )  # fmt: skip
 def test_what_is_no_commitment_is_not_read(text: str) -> None:
     assert read(text) is None
