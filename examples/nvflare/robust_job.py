@@ -1,4 +1,4 @@
-"""python robust_job.py: NVFlare's own FedAvgRecipe with a robust rule, straight from its offload files."""
+"""python robust_job.py: NVFlare's own FedAvgRecipe with a robust rule, and its tensor offload."""
 
 from fedincentive.plugins.nvflare import TrimmedMean
 from net import Net
