@@ -214,7 +214,6 @@ class Notary:
             drawn = {key: given[key] for key in ("draws", "sampled") if "draws" in given}
             return {
                 **drawn,
-                "agents": sorted(given["agents"]) if drawn else [],
                 "digest": digest,
                 "scale": scale,
                 "minor": given["minor"],
