@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
+from .checks import fraction
 from .entry import Entry
 from .errors import FedIncentiveError, RunError
 from .files import reason, replace, sync_directory
@@ -230,7 +231,7 @@ class SavedRun:
             first={agent: Fraction(quantise(s0, scale), scale) for agent, s0 in enrolled.items()},
             last=last,
             valuations={a: quantise(float(v), minor) for a, v in outcome.get("valuations", {}).items()},
-            cost={agent: Fraction(str(c)) for agent, c in per_point.items()} if any(per_point.values()) else {},
+            cost={agent: fraction(str(c)) for agent, c in per_point.items()} if any(per_point.values()) else {},
             outcome={key: outcome[key] for key in ENDING} if outcome else {},
             certificate=Certificate.from_json(values["certificate"]) if values.get("certificate") else None,
         )

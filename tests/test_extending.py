@@ -143,7 +143,7 @@ def test_a_host_gives_the_engines_ledger(installed: Path, tmp_path: Path) -> Non
         ({"payment": "cost-shering"}, "incentive.payment is 'cost-shering'. Did you mean 'cost-sharing'?"),
         (
             {"payment": "shapley"},
-            "incentive.payment is 'shapley'. Known: both, contribution, cost-sharing, none, truthful.",
+            "incentive.payment is 'shapley'. Did you mean 'share'?",
         ),
         ({"payment": "contribution, contribution"}, "which both write 'tranche' entries"),
         ({"options": {"contribution": {"gain": 1}}}, "incentive.options.contribution has no setting 'gain'"),

@@ -26,7 +26,7 @@ FAR = 2.0  # times the middle distance to the result: farther ones are counted a
 
 
 @dataclass(frozen=True)
-class Robustness:
+class KappaBound:
     """The bound of one rule with n clients of which f may lie; kappa is infinite where nothing is certified.
 
     >>> print(robustness("trimmed-mean", 20, 2))
@@ -55,9 +55,9 @@ def told(value: float) -> str:
     return f"kappa = {value:.4g}" if math.isfinite(value) else "no bound is known"
 
 
-def robustness(name: str, n: int, f: int) -> Robustness:
+def robustness(name: str, n: int, f: int) -> KappaBound:
     """The bound that a rule of that name has; see the module for what it says."""
-    return Robustness(name, n, f, kappa(rule(name), n, f))
+    return KappaBound(name, n, f, kappa(rule(name), n, f))
 
 
 def of_a_run(chosen: Rule, n: int, settings: Settings) -> str:

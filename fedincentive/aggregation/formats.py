@@ -55,7 +55,7 @@ class ShardedUpdate(StoredUpdate):
         return any(shard.closed for shard in self.shards)
 
     @property
-    def identity(self) -> tuple[int, int]:
+    def identity(self) -> tuple[object, ...]:
         status = os.stat(self.path)
         return status.st_dev, status.st_ino
 

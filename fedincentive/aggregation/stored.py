@@ -130,7 +130,7 @@ class StoredUpdate(Mapping[str, Any]):
         return self._file < 0
 
     @property
-    def identity(self) -> tuple[int, int]:
+    def identity(self) -> tuple[object, ...]:
         """Which file it is, whatever it is called."""
         status = os.fstat(self._file)
         return status.st_dev, status.st_ino
@@ -283,6 +283,11 @@ class ScatteredUpdate(StoredUpdate):
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Which entries of which files it is made of."""
+        return tuple(sorted((name, str(path.resolve()), key) for name, (path, key) in self.places.items()))
 
     def close(self) -> None:
         if self._open is not None:

@@ -387,6 +387,7 @@ class Center:
         self.path = None if state_path is None else Path(state_path)
         self.keys = keys
         self._log: Log | None = None
+        self._digested: tuple[Mapping[str, Any], str] = {}, ""
         self._answers = Answers({})
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
@@ -611,14 +612,15 @@ class Center:
         if self._log is not None and self._log.size:
             seen = [run.witnessed.get(name, 0) for name in run.agents]
             told = replace(told, log=self._log.told(seen, run.cosigned, () if all(seen) else run.followed))
-        answered = answers(told, self._terms)
+        answered = answers(told, self._digest())
         self._answers = Answers({**answered, "run": told.run, "round": told.round, "phase": told.phase})
         self._broadcast = replace(told, signature=signed(key, broadcast(told, answered)))
 
-    @cached_property
-    def _terms(self) -> str:
-        """The digest of the terms, which stay."""
-        return terms.digest(self.run.terms)
+    def _digest(self) -> str:
+        """The digest of the terms, which stay unless somebody declines them."""
+        if self._digested[0] is not self.run.terms:
+            self._digested = self.run.terms, terms.digest(self.run.terms)
+        return self._digested[1]
 
     def _show_in_log(self, receipts: Sequence[Receipt]) -> None:
         if self.ledger is None or self.keys is None or not self.run.signed:

@@ -10,7 +10,7 @@ import click
 
 @click.command()
 @click.argument("game", required=False, type=click.Path(exists=True, dir_okay=False), metavar="[GAME.yaml]")
-@click.option("--games", type=click.IntRange(1), default=24, show_default=True, help="How many random games.")
+@click.option("--games", type=click.IntRange(1, 100_000), default=24, show_default=True, help="How many random games.")
 @click.option("--n", type=click.IntRange(2, 12), default=6, show_default=True, help="Agents in each random game.")
 @click.option(
     "--family",
@@ -20,11 +20,11 @@ import click
     help="Random games: own curves and ideals, one curve for all, or quadratic.",
 )
 @click.option(
-    "--fit", type=float, default=0.1, show_default=True, help="How much agents care for their own ideal model."
+    "--fit", type=click.FloatRange(0.0, 1e6), default=0.1, show_default=True, help="How much agents care for their own ideal model."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first game.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the first game.")
 @click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows; any number of times.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes; one for each core when not given.")
+@click.option("--jobs", type=click.IntRange(1, 1024), help="Processes; one for each core when not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON: means, every game, verdicts.")
 @click.option(
     "--figure", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it (.png or .svg)."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import click
@@ -12,16 +13,19 @@ import click
 @click.argument("game", type=click.Path(dir_okay=False, path_type=Path), metavar="GAME.yaml")
 @click.option("--mechanism", help="Quote this mechanism instead of the file's.")
 @click.option("--beta", help='Price of one point, e.g. "0.05"; otherwise incentive.beta, otherwise a proposal.')
-@click.option("--margin", type=float, default=0.0, help="What lump sums should leave everyone above training alone.")
+@click.option("--margin", type=click.FloatRange(-1e12, 1e12), default=0.0, help="What lump sums should leave everyone above training alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole quote as JSON.")
 def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as_json: bool) -> None:
     """Each agent's payment, worst case, deposit and utility against training alone; who loses; which beta and which
     lump sums work."""
     from .. import mechanisms
+    from ..errors import SettingError
     from ..game import load
     from ..game import quote as make
     from ..settings import Settings
 
+    if math.isnan(margin):
+        raise SettingError("--margin must be a number, not nan.")
     file = load(game)
     given = {"mechanism": mechanism, "beta": beta}
     values = {**file.incentive, **{key: value for key, value in given.items() if value is not None}}

@@ -1,8 +1,8 @@
 """FedBR and FedBR-BG (Murhekar et al., NeurIPS 2023): best-response dynamics without payment, and with shared costs.
 
-    as UPBReD; in FedBR-BG each of T rounds pays p_i = phi_i - mean_{j != i} phi_j, phi_i = share c_i s_i / T
+    as UPBReD; in FedBR-BG each of T rounds pays p_i = phi_i - mean_{j != i} phi_j, phi_i = part c_i s_i / T
 
-`share` is 1 - 1/n unless `incentive.options.relative.share` says otherwise: all costs, shared equally.
+`part` is 1 - 1/n unless `incentive.options.relative.part` says otherwise: all costs, shared equally.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from ..errors import GameError, SettingError
 from ..registry import Registry
 from ..settings import Settings
 from .base import Event, Payment, Promises
+from .compared import Relative
 from .contribution import Contribution
 from .deposit import Deposit
 from .exact import MINOR, SCALE, Amounts, apportion, quantise, rate, relative, whole
@@ -31,7 +32,6 @@ from .groves_d import GrovesUpdates
 from .lump import LumpSum
 from .oracles import Oracles, UpdateOracle, ValuationOracle
 from .reimburse import Reimburse
-from .relative import Relative
 from .sandwich import Levels, Sandwich
 from .share import Share
 from .truthful import Truthful

@@ -68,7 +68,7 @@ class _Robust:
 class RobustStrategy(_Robust, flower.FedAvg):
     """FedAvg with any rule by its name, those of other packages too; `fedincentive aggregate --help` lists them.
 
-        RobustStrategy("multi-krum", f=2, m=5, fraction_train=0.5)
+        RobustStrategy("median", fraction_train=0.5)
         RobustStrategy("trimmed-mean", share=0.1, cap=0.3)      # by the nodes' example counts, none above 0.3 of all
 
     The rule's options stand beside Flower's own arguments, as keywords.

@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+import torch  # noqa: F401  (commands that read its files must not be cut off while they import it)
 from click.testing import CliRunner, Result
 
 from fedincentive import engine, ledger
@@ -127,7 +128,10 @@ OUTSIDE = {
     **dict.fromkeys(("game", "updates", "center", "run"), ("/dev/null", "/proc/self/none", "/")),
     **dict.fromkeys(("out", "output"), ("/dev/null", "/dev/full")),
 }
-KEPT_SHORT = {("reproduce",): ("--redraw",)}
+KEPT_SHORT = {
+    ("reproduce",): ("--redraw",),
+    ("league",): ("--games", "1", "--n", "3", "--row", "fedavg", "--jobs", "1"),
+}
 
 
 def usual(command: click.Command, without: str, words: tuple[str, ...]) -> list[str]:
@@ -146,7 +150,7 @@ def calls(place: Path) -> Iterator[tuple[bool, list[str]]]:
     bad = [str(path.relative_to(place)) for path in sorted((place / "bad").iterdir())]
     bad += ["bad/none/x", "game.yaml/x", ".", "book.sqlite", "game.yaml"]
     for words, command in commands():
-        yield False, [*words]
+        yield False, [*words, *KEPT_SHORT.get(words, ())]
         for parameter in command.params:
             if getattr(parameter, "is_flag", False):
                 yield False, [*words, *usual(command, "", words), parameter.opts[0]]

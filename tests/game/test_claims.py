@@ -195,7 +195,7 @@ class Off(Attack):
     def omniscient(self) -> bool:
         return False
 
-    def __call__(self, update, honest=(), *, step=0):
+    def __call__(self, update, honest=(), *, step=0, last=None):
         return {"w": update["w"] + 1000.0}
 
 

@@ -26,7 +26,7 @@ BUDGET = {"share": {"budget": "1"}}
 PLAYS = {
     "fedbr": {},
     "fedbr-bg": {"cost": COST},
-    "fedbr-bg with a share": {"cost": 0.01, "options": {"relative": {"share": "0.3"}}},
+    "fedbr-bg with a part": {"cost": 0.01, "options": {"relative": {"part": "0.3"}}},
     "one-for-one": {"need": 20},
     "pay-what-you-contribute": {"need": 20.5, "spillover": 0.5, "cost": COST},
     "gradient-relative": {"sampled": 3},
@@ -147,7 +147,7 @@ def test_a_rounds_values_come_with_an_interval(how):
 
 
 def test_a_resumed_run_has_the_same_means(tmp_path):
-    how = {"mechanism": "upbred", "rounds": 6, "eta": 0.5, "contribution": "cgsv", "sampled": 3}
+    how = {"mechanism": "upbred", "rounds": 6, "eta": 0.5, "contribution": "cgsv", "sampled": 3, "audit_seed": 1}
     whole = play(GAME, **how)
 
     class Stop(Exception):
@@ -180,7 +180,7 @@ def bare(settings):
         ({"mechanism": "one-for-one", "need": 3, "spillover": 2}, "spillover must be between 0 and 1"),
         ({"mechanism": "fedbr-bg", "cost": {"agent-1": 0.1}}, "cost has no number for agent 'agent-2'"),
         ({"mechanism": "shares"}, "options.share.budget is required"),
-        ({"mechanism": "fedbr-bg", "options": {"relative": {"share": "2"}}}, "relative.share is 2"),
+        ({"mechanism": "fedbr-bg", "options": {"relative": {"part": "2"}}}, "relative.part is 2"),
         ({"mechanism": "fedbr-bg", "options": {"relative": {"compares": "x"}}}, "compares is 'x'; known: costs"),
         ({"mechanism": "t-upbred", "payment": "groves-d", "options": {"groves-d": {"curvature": {"agent-1": "1"}}}},
          "curvature has no number for agent 'agent-2'"),

@@ -31,7 +31,7 @@ class Shift(Attack):
     def omniscient(self) -> bool:
         return False
 
-    def __call__(self, update, honest=(), *, step=0):
+    def __call__(self, update, honest=(), *, step=0, last=None):
         return {"w": self.size * update["w"] + np.array(self.shift)}
 
 

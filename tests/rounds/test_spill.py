@@ -139,6 +139,6 @@ def test_auto_goes_by_free_memory(quadratic, monkeypatch: pytest.MonkeyPatch) ->
     assert not set_table(quadratic, "fedavg")[0]._spill.active
     monkeypatch.setattr(spill, "free_memory", lambda: 2 * 7 * quadratic.w0.nbytes - 1)
     assert set_table(quadratic, "fedavg")[0]._spill.active
-    assert not set_table(quadratic, "fedavg", aggregation="krum")[0]._spill.active
+    assert not set_table(quadratic, "fedavg", aggregation="centered-clipping")[0]._spill.active
     monkeypatch.setattr(spill, "free_memory", lambda: 2 * 7 * quadratic.w0.nbytes)
     assert not set_table(quadratic, "fedavg")[0]._spill.active

@@ -1,7 +1,7 @@
 """Payments relative to the others: p_i = phi_i - mean_{j != i} phi_j, with phi the costs borne or the updates' lengths.
 
-    costs (FedBR-BG, Murhekar et al.):      phi_i = share c_i delivered_i / T           in each of T training rounds;
-                                            share = 1 - 1/n is equal sharing of all costs
+    costs (FedBR-BG, Murhekar et al.):      phi_i = part c_i delivered_i / T            in each of T training rounds;
+                                            part = 1 - 1/n is equal sharing of all costs
     gradients (Chakarov et al.):            phi_i = -(eta / 2n) |d_i|^2
 
 The contribution payment is the case phi = beta s. Whoever is absent has delivered nothing; where lengths are compared
@@ -40,7 +40,7 @@ def square(update: Update) -> float:
 @dataclass(frozen=True)
 class Relative(Payment):
     compares: str = "costs"
-    share: Fraction | None = None  # of the costs that is pooled; 1 - 1/n shares them equally
+    part: Fraction | None = None  # of the costs that is pooled; 1 - 1/n shares them equally
     cost: float | dict[str, float] = 0.0  # per point, as the settings declare it
     eta: float = 1.0
     rounds: int = 1
@@ -51,8 +51,8 @@ class Relative(Payment):
     def __post_init__(self) -> None:
         if self.compares not in ("costs", "gradients"):
             raise SettingError(f"incentive.options.relative.compares is {self.compares!r}; known: costs, gradients.")
-        if self.share is not None and not 0 < self.share < 1:
-            raise SettingError(f"incentive.options.relative.share is {self.share}: it must be between 0 and 1.")
+        if self.part is not None and not 0 < self.part < 1:
+            raise SettingError(f"incentive.options.relative.part is {self.part}: it must be between 0 and 1.")
 
     @classmethod
     def of(cls, settings: Settings) -> Relative:
@@ -78,11 +78,11 @@ class Relative(Payment):
         return self.entry(run, {"rates": rates, "amounts": amounts, "unit": SQUARES})
 
     def _rate(self, agent: str, n: int) -> Fraction:
-        share = 1 - Fraction(1, n) if self.share is None else self.share
+        part = 1 - Fraction(1, n) if self.part is None else self.part
         cost = (
             self.cost.get(agent, 0.0) if isinstance(self.cost, Mapping) else self.cost
         )  # `caution` names who has none
-        return share * Fraction(str(cost)) / self.rounds
+        return part * Fraction(str(cost)) / self.rounds
 
     def _per_square(self, n: int) -> Fraction:
         return Fraction(str(self.eta)) / (2 * n)
