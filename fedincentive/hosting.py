@@ -216,7 +216,7 @@ class Session:
         if agents:
             mechanism.check(len(agents), self.oracles)
         if self.settings.audited and agents:
-            audits.refuse(self.settings, agents, self.keys, self.ledger)
+            audits.refuse(self.mechanism, agents, self.keys, self.ledger)
         for agent in agents if self.keys is not None else ():
             if agent not in self.keys.public:  # type: ignore[union-attr]
                 raise SettingError(f"incentive.keys: {self.settings.keys} has no public key of agent {agent!r}.")

@@ -20,11 +20,11 @@ from ..entry import Entry
 from ..errors import QuorumError, ReportRefused, SettingError
 from ..identity import CENTER
 from ..ledger import Ledger
+from ..mechanisms import Mechanism
 from ..messages import Enrol, Report, Update
 from ..provenance import audits, beacon, records
 from ..provenance.keys import KeyRing
 from ..run import Answer, Run
-from ..settings import Settings
 from .names import twins
 
 log = logging.getLogger("fedincentive")
@@ -33,8 +33,9 @@ LONGEST = 200  # characters of an auditor's reason
 SAME = 1e-12  # how far from 1 the cosine of two updates in one direction may be
 
 
-def refuse(settings: Settings, agents: Sequence[str], keys: KeyRing | None, ledger: Ledger | None) -> None:
+def refuse(mechanism: Mechanism, agents: Sequence[str], keys: KeyRing | None, ledger: Ledger | None) -> None:
     """SettingError where an audited run cannot be played."""
+    settings = mechanism.settings
     auditors = settings.auditors or ()
     if len(auditors) < audits.LEAST:
         raise SettingError(
@@ -50,6 +51,12 @@ def refuse(settings: Settings, agents: Sequence[str], keys: KeyRing | None, ledg
         raise SettingError(f"incentive.keys has no public key of auditor {missing[0]!r}: ask for it.")
     if settings.settlement == "commitment":
         raise SettingError("incentive.settlement is 'commitment': it pays before anything is delivered or audited.")
+    for payment in mechanism.payments:
+        if not payment.fixed and "audit" not in payment.schedule().values():
+            raise SettingError(
+                f"incentive.payment {payment.name!r} is made in a run with auditors, but is not taken back "
+                "where an audit fails: pay 'contribution', or leave auditors out."
+            )
     if ledger is None:
         raise SettingError("incentive.auditors are named, but there is no ledger that keeps what they find: name one.")
     if len(agents) > MOST_AGENTS:
@@ -110,16 +117,20 @@ def check_link(report: Report, run: Run) -> None:
 
 
 def record(
-    run: Run, said: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any], suspected: Sequence[str]
+    run: Run,
+    s: Mapping[str, int],
+    said: Mapping[str, Mapping[str, Any]],
+    shared: Mapping[str, Any],
+    suspected: Sequence[str],
 ) -> None:
-    """What auditors need of a training round that is closed: what was said in it, and to which model."""
+    """What auditors need of a training round that is closed: what was said in it, to which model and to which s."""
     run.checked["steps"] = run.checked.get("steps", 0) + len(said)
     run.audits.append(
         {
             "step": run.step,
             "round": run.round,
             "asked": list(run.asked),
-            "s": dict(run.s),
+            "s": dict(s),
             "delivered": dict(run.delivered),
             "said": {name: dict(words) for name, words in said.items()},
             "shared": dict(shared),
@@ -232,12 +243,15 @@ def checked(report: Report, run: Run, claim: Mapping[str, Any]) -> Answer:
     who = f"Auditor {report.agent!r}"
     if not claim:
         raise ReportRefused(f"{who} did not sign its report for this run, these terms and this model with its key.")
+    if set(claim) - {"run", "terms", "model", "seen", "round", "phase", "agent", "nonce", "verdicts"}:
+        raise ReportRefused(f"{who} signs more than its verdicts.")
     asked, step = asks(run)[report.agent], run.audits[0]["step"]
     if [(one.get("agent"), one.get("step")) for one in report.verdicts] != [(agent, step) for agent in asked]:
         raise ReportRefused(f"{who} was asked about {', '.join(asked)} in step {step}, and answers about others.")
     for one in report.verdicts:
         fine = set(one) == {"agent", "step", "found", "why", "opened"} and one["found"] in (audits.PASS, audits.FAIL)
-        if not fine or type(one["opened"]) is not int or not 0 <= one["opened"] <= run.settings.openings:
+        fine = fine and type(one["step"]) is type(one["opened"]) is int
+        if not fine or not 0 <= one["opened"] <= run.settings.openings:
             raise ReportRefused(f"{who} gives a verdict on {one['agent']!r} that is none: {str(one)[:80]}")
         if type(one["why"]) is not str or not one["why"].isprintable() or len(one["why"]) > LONGEST:
             raise ReportRefused(f"{who} gives a reason that is not {LONGEST} printable characters at most.")

@@ -88,7 +88,7 @@ class Center:
         affordable(run, mechanism)
         self._check_keys(run.agents)
         if settings.audited:
-            audits.refuse(settings, run.agents, keys, ledger)
+            audits.refuse(mechanism, run.agents, keys, ledger)
         run.terms = rounds.agree(run, mechanism, oracles, keys)
         run.phase = "accept" if run.signed or settings.opt_in else mechanism.start(run)
         entries = [] if run.phase == "accept" else [rounds.agreed(run, {})]
@@ -231,7 +231,7 @@ class Center:
             )
             if self.settings.audited:
                 before = self._model_of(run.step - 1) if run.step else None
-                rounds.audited(run, self.w, before, self._reports)
+                rounds.audited(run, closed.s, self.w, before, self._reports)
                 self._past[run.step] = self.w
         elif run.phase == "value":
             entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
@@ -518,14 +518,11 @@ class Center:
                 "optimizer_steps": optimizer.steps,
                 "pending": [entry.to_json() for entry in entries],
             }
-            if self.settings.audited:
-                self._files[str(run.trained)] = model
-                self._keep_models(run)
-                values["past"] = self._files
-            state.save(self.path, values, model, [file["file"] for file in self._files.values()])
-            self._model = model
-        elif self.settings.audited:
-            self._keep_models(run)
+            files = self._needed_files(run, model) if self.settings.audited else {}
+            values |= {"past": files} if self.settings.audited else {}
+            state.save(self.path, values, model, [file["file"] for file in files.values()])
+            self._model, self._files = model, files
+        self._past = self._needed_models(run)
         self.run, self.w, self.optimizer = run, w, optimizer
         self._pending = entries
 
@@ -598,14 +595,17 @@ class Center:
             self._past[step] = freeze(state.load_model(self.path, self._files[str(step)])["w"])
         return self._past[step]
 
-    def _keep_models(self, run: Run) -> None:
-        """The models that open audits need, and those by which somebody failed, stay; all others may go. Where there
-        are files, memory has the last two at most."""
-        needed = {step["step"] for step in run.audits}
+    def _needed_models(self, run: Run) -> dict[int, Update]:
+        """The models that open audits need; where there are files, memory has the last two at most."""
         recent = 0 if self.path is None else run.trained - 2
-        self._past = {step: w for step, w in self._past.items() if step in needed and step >= recent}
-        needed |= {run.trained, *run.failed.values()}
-        self._files = {step: file for step, file in self._files.items() if int(step) in needed}
+        needed = {step["step"] for step in run.audits}
+        return {step: w for step, w in self._past.items() if step in needed and step >= recent}
+
+    def _needed_files(self, run: Run, model: state.Model) -> dict[str, state.Model]:
+        """The files of the models that open audits need, and of those by which somebody failed."""
+        needed = {run.trained, *(step["step"] for step in run.audits), *run.failed.values()}
+        known = {**self._files, str(run.trained): model}
+        return {step: file for step, file in known.items() if int(step) in needed}
 
     def _sign_broadcast(self, key: PrivateKey) -> None:
         run, told = self.run, self._broadcast
@@ -642,7 +642,9 @@ class Center:
     @property
     def _expected(self) -> int:
         """Of how many agents a quorum is needed: those that phase 1 goes on without count among them."""
-        return self.run.n if self.run.phase == "contribute" else len(self.run.asked)
+        if self.run.phase == "contribute":
+            return self.run.n
+        return sum(name not in self.run.failed for name in self.run.asked)
 
     def _repeat(self, absent: tuple[str, ...]) -> RoundResult:
         """Ask again; the reports that came stay. After the permitted repeats the run fails, and can be resumed."""

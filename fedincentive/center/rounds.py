@@ -151,13 +151,13 @@ def value(
     return due(run, mechanism, Event("value", w, run.points(run.s), reports, absent, oracles))
 
 
-def audited(run: Run, w: Update, before: Update | None, reports: Reports) -> None:
+def audited(run: Run, s: Mapping[str, int], w: Update, before: Update | None, reports: Reports) -> None:
     """In an audited run: what a training round that was just closed may be audited for; w is what it began from."""
     counted = {name: answer for name, answer in reports.items() if name not in run.failed}
     said = {name: _said(answer) for name, answer in sorted(counted.items())}
     shared = next(iter(reports.values())).claim
     told = {key: shared[key] for key in ("terms", "model", "seen") if key in shared}
-    audits.record(run, said, told, audits.replays(w, before, counted))
+    audits.record(run, s, said, told, audits.replays(w, before, counted))
 
 
 def due(run: Run, mechanism: Mechanism, event: Event) -> list[Entry]:
@@ -176,7 +176,10 @@ def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
         if audits.asks(run):
             run.phase, run.then = "audit", after
             return entries
-    left = run.n - len(run.failed)
+    asked = run.agents
+    if after == "train" and "draws" in run.terms:
+        asked = beacon.asked(links(run)[run.trained], run.agents, run.terms["sampled"])
+    left = sum(name not in run.failed for name in asked)
     if after == "train" and run.failed and left < mechanism.least(max(left, 1)):
         after, run.status = "confirm", "stopped"
     if (after == "confirm" or (after == "done" and before != "confirm")) and not run.audits:

@@ -41,6 +41,8 @@ def checked(
                     f"Agent {report.agent!r} signs a {what} in a {report.phase} round, which asks for none."
                 )
         fields = signed(report, claimed(report))
+    if report.verdicts:
+        raise ReportRefused(f"Agent {report.agent!r} gives verdicts, which only auditors are asked for.")
     if settings.audited:
         audits.check_link(report, run)
     counted = fields.get("claim", {})  # what was signed is counted already

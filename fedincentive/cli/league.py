@@ -20,7 +20,11 @@ import click
     help="Random games: own curves and ideals, one curve for all, or quadratic.",
 )
 @click.option(
-    "--fit", type=click.FloatRange(0.0, 1e6), default=0.1, show_default=True, help="How much agents care for their own ideal model."
+    "--fit",
+    type=click.FloatRange(0.0, 1e6),
+    default=0.1,
+    show_default=True,
+    help="How much agents care for their own ideal model.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the first game.")
 @click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows; any number of times.")

@@ -13,7 +13,12 @@ import click
 @click.argument("game", type=click.Path(dir_okay=False, path_type=Path), metavar="GAME.yaml")
 @click.option("--mechanism", help="Quote this mechanism instead of the file's.")
 @click.option("--beta", help='Price of one point, e.g. "0.05"; otherwise incentive.beta, otherwise a proposal.')
-@click.option("--margin", type=click.FloatRange(-1e12, 1e12), default=0.0, help="What lump sums should leave everyone above training alone.")
+@click.option(
+    "--margin",
+    type=click.FloatRange(-1e12, 1e12),
+    default=0.0,
+    help="What lump sums should leave everyone above training alone.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole quote as JSON.")
 def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as_json: bool) -> None:
     """Each agent's payment, worst case, deposit and utility against training alone; who loses; which beta and which

@@ -29,6 +29,7 @@ from .corrections import SIGNED_TRANSFER, TRANSFER, wrong_signatures
 from .store import REVERSAL, SIGNED_REVERSAL
 
 COMMITTED = "commitment/1"
+FOLLOWING = ("clawback/1", "forfeit/1")  # their kinds end with the first step that failed
 REVERSALS, TRANSFERS = (REVERSAL, SIGNED_REVERSAL), (TRANSFER, SIGNED_TRANSFER)
 KIND_OF = {
     terms.RULE: terms.KIND,
@@ -146,7 +147,7 @@ class Replay:
         ):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)
-        if payment is not None and (plain := kind.partition("-")[0]) in payment.kinds:
+        if rule in FOLLOWING and payment is not None and (plain := kind.partition("-")[0]) in payment.kinds:
             kind = plain  # what follows from audits ends with the first step that failed
         before = run.counts.get(kind, 0)
         run.counts[kind], run.entries = before + 1, run.entries + 1

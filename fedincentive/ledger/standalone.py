@@ -574,6 +574,8 @@ class Runs:
                 complain("terms", f"agreed are {asked} agents asked, and a score of each agent of the terms")
             if ("step" in given) != ("auditors" in agreed and kind == "tranche"):
                 complain("terms", "a tranche names its step in audited runs, and in no others")
+            if exactly(given.get("step", before)) != before:
+                complain("terms", f"it says step {given['step']}, the next one is {before}")
             points = given.get("delivered", {})
             points_within(points, {a: most for a, most in agents.items() if a in points}, 1, complain)
             return

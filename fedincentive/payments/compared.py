@@ -68,7 +68,7 @@ class Relative(Payment):
         if self.compares == "costs":
             rates = {agent: str(self._rate(agent, run.n)) for agent in run.agents}
             return self.entry(run, {"rates": rates, "amounts": dict(run.delivered), "unit": self.scale})
-        asked = run.asked or run.agents
+        asked = run.drawn or run.agents
         if len(asked) < 2:
             return None
         lengths = {a: quantise(square(event.reports[a].update), SQUARES) for a in asked if a in event.reports}

@@ -241,6 +241,7 @@ class Contribution(Payment):
                     if int(at) >= step and agent in points:
                         points[agent] = 0
         if "step" in given:
+            memory["next"] = given["step"] + 1
             memory.setdefault("steps", {})[str(given["step"])] = dict(given["delivered"])
         if body["rule"] in (SCORED, CLAWBACK):
             memory["scores"] = dict(given["scores"])
@@ -275,6 +276,8 @@ class Contribution(Payment):
                 yield "total", f"the points taken back are given as {given['taken']}, delivered were {taken}."
         elif "delivered" in given:
             scores = _added(before, scored(given["delivered"]))
+            if "step" in given and given["step"] != memory.get("next", 0):
+                yield "total", f"it says step {given['step']}, the next one is {memory.get('next', 0)}."
             if len(given["delivered"]) != given["asked"]:
                 yield "total", f"{len(given['delivered'])} agents delivered, asked were {given['asked']}."
         if scores != given["scores"]:

@@ -87,7 +87,7 @@ class GrovesUpdates(Payment):
     def due(self, run: Run, event: Event) -> Entry | None:
         if event.phase != "train":
             return None
-        agents = sorted(run.asked or run.agents)
+        agents = sorted(run.drawn or run.agents)
         sent = {agent: event.reports[agent].update for agent in agents if agent in event.reports}
         gram = {
             a: {
