@@ -15,7 +15,7 @@ from table import BLIND, answer, play, play_until, set_table
 
 from fedincentive import ledger
 from fedincentive.audit import Auditor
-from fedincentive.center import Center
+from fedincentive.center import Center, state
 from fedincentive.errors import BroadcastRefused, QuorumError, ReportRefused, SettingError
 from fedincentive.game import read
 from fedincentive.identity import CENTER
@@ -432,3 +432,81 @@ def _bare(tmp_path: Path) -> tuple[Any, Any, Any, Any]:
     settings = Settings.read({"mechanism": "fedavg", "run": "bare", "auditors": AUDITORS})
     enrolled = [Enrol(name, 10.0, 10.0, anchor="0" * 64) for name in NAMES]
     return settings, mechanisms.get("fedavg", settings), enrolled, {"w": np.zeros(2)}
+
+
+# Where audits meet the rest of a run
+
+
+def test_agents_that_move_are_audited_by_the_s_that_was_broadcast(tmp_path: Path) -> None:
+    table = Audited(tmp_path, mechanism="upbred", gamma=100.0)
+    assert table.play() == {} and table.findings() == []
+
+
+@pytest.mark.parametrize("more", [{"verdicts": [{"x": "y"}]}, {"declined": "no"}])
+def test_a_report_with_words_that_nobody_asked_for_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
+    table = Audited(tmp_path)
+    play_until(table.center, table.players, "train")
+    agent, told = table.players[0], table.center.broadcast()
+    honest = agent.respond(told)
+    with pytest.raises(ReportRefused):
+        table.center.submit(agent.notary.sign(dataclasses.replace(honest, **more), told))
+
+
+def test_a_draw_without_enough_agents_ends_the_run_and_gives_deposits_back(tmp_path: Path) -> None:
+    lies = {"clinic": "under-train", "hospital": "under-train", "lab": "under-train"}
+    how = {"payment": "contribution", "beta": "1", "sampled": 2, "rounds": 12, "audit_seed": 3}
+    table = Audited(tmp_path, lies=lies, **how)
+    assert set(table.play()) <= set(lies)
+    assert table.center.outcome.status in ("stopped", "complete") and table.findings() == []
+    assert table.book.balances("test")["escrow"] == 0
+
+
+def test_whoever_failed_does_not_count_for_the_quorum(tmp_path: Path) -> None:
+    table = Audited(tmp_path, lies={"hospital": "under-train"}, quorum=1.0)
+    liar = table.player("hospital")
+    answers = liar.respond
+    liar.respond = lambda told, honest=(): None if table.center.run.failed else answers(told, honest)
+    assert set(table.play()) == {"hospital"} and table.center.outcome.status == "complete"
+
+
+def test_a_round_whose_state_could_not_be_saved_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Audited(tmp_path, audit=0.01, audit_seed=1)
+    play_until(table.center, table.players, "train")
+    for _ in range(2):
+        answer(table.center, table.players)
+        table.center.close()
+    answer(table.center, table.players)
+    save, broken = state.save, []
+
+    def once(*given: Any) -> None:
+        if not broken:
+            broken.append(True)
+            raise OSError("no space")
+        save(*given)
+
+    monkeypatch.setattr(state, "save", once)
+    with pytest.raises(OSError, match="no space"):
+        table.center.close()
+    table.center.close()
+    assert table.play() == {} and table.findings() == []
+
+
+@pytest.mark.parametrize("payment", ["truthful", "both"])
+def test_a_payment_that_is_not_taken_back_is_refused(tmp_path: Path, payment: str) -> None:
+    with pytest.raises(SettingError, match="'truthful' is made in a run with auditors"):
+        Audited(tmp_path, mechanism="t-upbred", payment=payment)
+
+
+def test_a_tranche_that_names_another_step_is_found(tmp_path: Path) -> None:
+    table = Audited(tmp_path, payment="contribution", beta="1", lies={"hospital": "under-train"})
+    table.play()
+    tranche = next(e for e in table.entries if e.kind == "tranche")
+    forged = dataclasses.replace(tranche, inputs={**tranche.inputs, "step": -1})
+    with ledger.open(tmp_path / "forged.db") as book:
+        for entry in table.entries:
+            book.append(forged if entry == tranche else entry)
+        found = {finding.name for finding in verify(book, recompute=True).findings}
+        theirs = {name for name, _, _ in standalone.check(list(to_jsonl(book)))[0]}
+    assert "total" in found and theirs & {"terms", "total"}
