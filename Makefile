@@ -30,7 +30,7 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower test-nvflare test-nvflare-poc bench fuzz hostile lint format system-deps clean python compiler python-fedml
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower test-nvflare test-nvflare-programs bench fuzz hostile lint format system-deps clean python compiler python-fedml
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
@@ -38,7 +38,7 @@ help:  ## show this list
 test: test-core test-native test-cuda test-fedml test-flower test-nvflare  ## set up and pass all tests
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
-	$(call PYTEST,core) -n auto --dist loadfile tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare
+	$(call PYTEST,core) -n auto --dist loadfile tests/packaging tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare
 
 test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
 	$(call PYTEST,core) tests/native
@@ -52,10 +52,10 @@ test-cuda: .venv/core/.installed  ## the CUDA kernels' own source, run on the CP
 test-flower: .venv/flower/.installed  ## the Flower plugin in simulation and deployment
 	$(call PYTEST,flower) tests/on_flower
 
-test-nvflare: .venv/nvflare/.installed  ## the NVFlare plugin: in one process, in the simulator and in a POC
+test-nvflare: .venv/nvflare/.installed  ## the NVFlare plugin: its controller, executors and aggregators in one process
 	$(call PYTEST,nvflare) -m "not slow" tests/on_nvflare
 
-test-nvflare-poc: .venv/nvflare/.installed  ## a POC whose site and server are killed, and the README's POC: minutes
+test-nvflare-programs: .venv/nvflare/.installed  ## the README's simulator and POC, parity in both, a site and a server that are killed
 	$(call PYTEST,nvflare) -m slow tests/on_nvflare
 
 demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a table, a picture, a report

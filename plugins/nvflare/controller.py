@@ -29,7 +29,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from ...center import Center, Outcome
-from ...errors import FedIncentiveError, ReportRefused, RunError
+from ...errors import FedIncentiveError, ReportRefused, RunError, SettingError
 from ...game import read as read_game
 from ...hosting import Session
 from ...ledger.export import to_jsonl
@@ -93,6 +93,11 @@ class IncentiveController(ModelController):
             session.close()
 
     def _play(self, session: Session, w0: dict[str, Any]) -> None:
+        if session.settings.audited:
+            raise SettingError(
+                "incentive.auditors are named, but NVFlare's sites have no auditors yet: leave them out, or play the run in "
+                "FedML or Flower."
+            )
         session.preflight()
         enrolled = self._enrol(session, w0)
         self._tolerate_absence()

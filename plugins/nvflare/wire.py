@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -88,7 +88,7 @@ def _plain_types(hint: Any) -> set[type]:
     known = origin or hint
     if isinstance(known, type) and issubclass(known, Mapping):
         return {dict}
-    return {list} if known in (list, tuple) else {known}
+    return {list} if known in (list, tuple, Sequence) else {known}
 
 
 def _plain(value: Any) -> Any:

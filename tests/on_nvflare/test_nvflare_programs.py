@@ -21,6 +21,7 @@ from fedincentive.ledger.verify import verify
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "nvflare"
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.slow  # minutes: `make test-nvflare-programs`
 
 
 class Nvflare:
@@ -109,7 +110,6 @@ def test_the_parity_game_in_a_poc_has_the_ledger_of_the_core(nvflare) -> None:
     assert (found.parent / "report.html").exists()
 
 
-@pytest.mark.slow
 def test_a_site_and_the_server_are_killed_in_a_poc_and_the_run_goes_on(nvflare) -> None:
     kept = nvflare.home / "kept"
     options = (12, "output", kept, "round_timeout", 20.0, "quorum", 0.6)
@@ -131,7 +131,6 @@ def test_a_site_and_the_server_are_killed_in_a_poc_and_the_run_goes_on(nvflare) 
     assert len(clinic) == 12 and clinic[0] > 0 and 0 in clinic and clinic[-1] > 0  # away, and back in the new job
 
 
-@pytest.mark.slow
 def test_the_readmes_poc_runs(nvflare) -> None:
     shutil.copytree(EXAMPLE, nvflare.home / "app", ignore=shutil.ignore_patterns("workspace", "__pycache__"))
     _, poc, _ = blocks((EXAMPLE / "README.md").read_text(), "sh")
