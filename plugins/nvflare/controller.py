@@ -95,7 +95,7 @@ class IncentiveController(ModelController):
     def _play(self, session: Session, w0: dict[str, Any]) -> None:
         if session.settings.audited:
             raise SettingError(
-                "incentive.auditors are named, but NVFlare's sites have no auditors yet: leave them out, or play the run in "
+                "incentive.auditors are named, but NVFlare's sites have no auditors yet: leave them out, or play it in "
                 "FedML or Flower."
             )
         session.preflight()
