@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -40,7 +41,7 @@ def write_app(folder: Path, code: str, incentive: dict[str, Any]) -> Path:
     """A Flower app in one module, which has a `server` and a `client`."""
     package = folder / "parity"
     package.mkdir(parents=True)
-    table = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in incentive.items())
+    table = "\n".join(f"{key} = {json.dumps(value)}" for key, value in incentive.items())
     (folder / "pyproject.toml").write_text(
         textwrap.dedent("""
         [project]
