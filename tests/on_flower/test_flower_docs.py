@@ -22,7 +22,7 @@ def test_the_table_of_host_settings_is_the_schema() -> None:
     table = dict(re.findall(r"^\| `([a-z-]+)` \| (\S+) \|", text, flags=re.M))
     fields = {field.name.replace("_", "-"): field.default for field in dataclasses.fields(FlowerSettings)}
     assert {key: value.strip('`"') for key, value in table.items()} == {
-        key: f"{value:g}" if isinstance(value, (int, float)) else value for key, value in fields.items()
+        key: f"{value:g}" if isinstance(value, (int, float)) else value or "none" for key, value in fields.items()
     }
 
 
