@@ -35,7 +35,9 @@ TORCH := torch==2.13.0
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
 
-test: test-core test-native test-cuda test-fedml test-flower test-nvflare  ## set up and pass all tests
+# The hosts' tests wait for processes most of the time, so two suites run side by side.
+test: test-core  ## set up and pass all tests
+	@$(MAKE) -j2 --output-sync=line test-fedml test-flower test-native test-cuda test-nvflare
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
 	$(call PYTEST,core) -n auto --dist loadfile tests/packaging tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare
