@@ -86,7 +86,7 @@ def test_the_table_of_host_settings_is_the_schema() -> None:
     table = dict(re.findall(r"^\| `([a-z_]+)` \| (\S+) \|", text, flags=re.M))
     fields = {field.name: field.default for field in dataclasses.fields(NvflareSettings) if field.name not in ELSEWHERE}
     assert {key: value.strip('`"') for key, value in table.items()} == {
-        key: f"{value:g}" if isinstance(value, (int, float)) else value for key, value in fields.items()
+        key: f"{value:g}" if isinstance(value, (int, float)) else value or "none" for key, value in fields.items()
     }
 
 
