@@ -123,8 +123,8 @@ def reduce_rows_on_cpu(rows, dtype="float32", trim=0, weights=(), divisor=0.0, w
     from fedincentive.aggregation import native
 
     outputs, arrays = request(rows, dtype, wide)
-    settings = ([], CODES[dtype], wide, trim, list(weights), divisor, 1, native.isa())
-    found = native.load().reduce(*arrays, *settings)
+    settings = ([], CODES[dtype], wide, trim, list(weights), divisor, 0.0, 1, native.isa(), False)
+    *found, _ = native.load().reduce(*arrays, *settings)
     bound = rounding(widen(rows, dtype), dtype, trim, divisor) if trim and not len(weights) else 0.0
     return Answer(outputs, *found, bound)
 
