@@ -740,8 +740,8 @@ def agreed_inputs(
         rates = {a: str(c / rounds) for a, c in per_agent("cost").items()}
         return {"rates": rates, "scale": agreed["scale"]}, given["points"]
     if kind == "relative" and agreed["compares"] == "costs":
-        part = exact(agreed["part"]) if "part" in agreed else 1 - Fraction(1, len(agents))
-        rates = {a: str(part * c / rounds) for a, c in per_agent("cost").items()}
+        borne = exact(agreed["part"]) if "part" in agreed else 1 - Fraction(1, len(agents))
+        rates = {a: str(borne * c / rounds) for a, c in per_agent("cost").items()}
         return {"rates": rates, "unit": agreed["scale"]}, given["amounts"]
     if kind == "relative":
         if len(given["amounts"]) != asked or not set(given["amounts"]) <= set(agents):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fedincentive.plugins import flower as ours
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as theirs
 from flwr.supercore.task_identity import TaskIdentity
@@ -11,7 +12,6 @@ from packages import install_shrunk_mean
 
 from fedincentive.aggregation import trim_count
 from fedincentive.errors import AggregationError, SettingError
-from fedincentive.plugins import flower as ours
 
 
 def replies(models: list[dict[str, np.ndarray]], counts: list[int] | None = None) -> list[Message]:

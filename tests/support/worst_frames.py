@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fedincentive.plugins import network_json
 from fedincentive.plugins.fedml import wire
 
 from fedincentive.messages import Broadcast, Report
-from fedincentive.plugins import network_json
 
 
 def framed(head: bytes) -> bytes:
