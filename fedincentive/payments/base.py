@@ -306,6 +306,14 @@ def _spoken(option: dataclasses.Field[Any], value: Any) -> Any:
     return float(value) if "float" in kind and isinstance(value, str) else value
 
 
+def in_order(body: Body, memory: Memory) -> Iterator[Problem]:
+    """What is wrong with the step that an entry names: it follows the one of the run's entry before it."""
+    last, step = memory.get("step"), body["inputs"].get("step")
+    if step is not None and last is not None and step != last + 1:
+        yield "terms", f"it is of training round {step}, the one before it was of {last}."
+    memory["step"] = step
+
+
 def points_within(given: Mapping[str, Any], most: Mapping[str, int], what: str) -> Iterator[str]:
     """What is wrong with points by agent: each agent of the terms has some, from 0 to its most, and nobody else."""
     for agent in sorted({*given, *most}):

@@ -21,7 +21,7 @@ from ..errors import SettingError
 from ..messages import Update
 from ..run import Run
 from ..terms import Terms
-from .base import Body, Event, Memory, Payment, Problem, Promises, When
+from .base import Body, Event, Memory, Payment, Problem, Promises, When, in_order
 from .exact import Amounts, quantise
 from .oracles import Oracles
 from .pooled import pair
@@ -117,10 +117,7 @@ class GrovesUpdates(Payment):
 
     @classmethod
     def replay(cls, body: Body, memory: Memory, minor: int) -> Iterator[Problem | Amounts]:
-        last, step = memory.get("step"), body["inputs"].get("step")
-        if step is not None and last is not None and step != last + 1:
-            yield "terms", f"it is of training round {step}, the one before it was of {last}."
-        memory["step"] = step
+        yield from in_order(body, memory)
         yield from super().replay(body, memory, minor)
 
     def schedule(self) -> Mapping[str, When]:

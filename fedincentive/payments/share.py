@@ -16,7 +16,7 @@ from ..entry import BALANCED, Entry
 from ..errors import SettingError
 from ..run import Run
 from ..terms import Terms
-from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When, points_within
+from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When, in_order, points_within
 from .exact import MINOR, Amounts, quantise
 from .oracles import Oracles
 from .pooled import shares
@@ -61,10 +61,7 @@ class Share(Payment):
 
     @classmethod
     def replay(cls, body: Body, memory: Memory, minor: int) -> Iterator[Problem | Amounts]:
-        last, step = memory.get("step"), body["inputs"].get("step")
-        if step is not None and last is not None and step != last + 1:
-            yield "terms", f"it is of training round {step}, the one before it was of {last}."
-        memory["step"] = step
+        yield from in_order(body, memory)
         yield from super().replay(body, memory, minor)
 
     def schedule(self) -> Mapping[str, When]:
