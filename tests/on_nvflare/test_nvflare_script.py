@@ -94,7 +94,7 @@ def test_the_update_is_the_scripts_change_on_the_points_its_agent_gives(one, tra
 
 
 def test_torch_models_go_to_the_script_and_back(one) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the script trains with torch; `make test-nvflare` installs it")
     both = {"params_exchange_format": ExchangeFormat.PYTORCH, "server_expected_format": ExchangeFormat.PYTORCH}
     site = one("torch", **both)
     site.enrol()
