@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedincentive import mechanisms, payments
 from fedincentive.errors import GameError, PaymentError, SettingError
 from fedincentive.payments import contribution, exact, truthful
+from fedincentive.payments.base import in_order
 from fedincentive.settings import Settings
 
 names = st.sampled_from(
@@ -258,3 +259,11 @@ def test_a_price_may_be_any_finite_number():
     assert payments.felt(np.int64(0)) == ()
     with pytest.raises(GameError, match="finite"):
         payments.felt(float("nan"))
+
+
+def test_a_step_that_does_not_follow_the_one_before_is_found() -> None:
+    memory: dict = {}
+    assert list(in_order({"inputs": {"step": 0}}, memory)) == list(in_order({"inputs": {"step": 1}}, memory)) == []
+    assert list(in_order({"inputs": {"step": 3}}, memory)) == [
+        ("terms", "it is of training round 3, the one before it was of 1.")
+    ]

@@ -17,7 +17,7 @@ from fedincentive import ledger
 from fedincentive.audit import Auditor
 from fedincentive.center import Center, state
 from fedincentive.errors import BroadcastRefused, QuorumError, ReportRefused, SettingError
-from fedincentive.game import read
+from fedincentive.game import read, repaired_example
 from fedincentive.identity import CENTER
 from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_jsonl
@@ -52,9 +52,9 @@ class Audited:
         self.folder, self.book = folder, ledger.open(folder / "l.db")
         options = {"mechanism": "fedavg", "rounds": 5, "auditors": AUDITORS, "audit": 1.0, **options}
         self.center, self.players = set_table(
-            GAME,
+            options.pop("game", GAME),
             options.pop("mechanism"),
-            keys=RING,
+            keys=options.pop("keys", RING),
             book=self.book,
             folder=options.pop("state", folder / "state"),
             oracles=BLIND,
@@ -438,7 +438,8 @@ def _bare(tmp_path: Path) -> tuple[Any, Any, Any, Any]:
 
 
 def test_agents_that_move_are_audited_by_the_s_that_was_broadcast(tmp_path: Path) -> None:
-    table = Audited(tmp_path, mechanism="upbred", gamma=100.0)
+    game = repaired_example()  # its updates depend on everyone's s
+    table = Audited(tmp_path, mechanism="upbred", game=game, keys=ring_of((*game.agents, *AUDITORS)), rounds=3)
     assert table.play() == {} and table.findings() == []
 
 
