@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
+from .hashing import nodes
+
 EMPTY = sha256().digest()
 LARGEST = 2**63 - 1  # leaves; more than any ledger holds
+Span = tuple[int, int]
 
 
 def leaf(entry_hash: str) -> bytes:
@@ -64,8 +67,7 @@ class Tree:
             row = self._levels[level]
             unpaired = bytes(row[len(row) // 64 * 64 :]) + hashed
             row += hashed
-            pairs = range(0, len(unpaired) - 32, 64)
-            hashed = b"".join([sha256(b"\x01" + unpaired[k : k + 64]).digest() for k in pairs])
+            hashed = nodes(unpaired)
             level += 1
 
     def root(self, size: int) -> bytes:
@@ -88,19 +90,27 @@ class Tree:
 
     def consistency(self, old: int, new: int) -> list[bytes]:
         """What proves that the tree of `new` leaves begins with the tree of `old` leaves."""
+        return self.nodes(self.consistency_spans(old, new))
+
+    def consistency_spans(self, old: int, new: int) -> list[Span]:
+        """The leaves below each node of that proof; proofs from many old sizes share most of them."""
         self._known("old size", old, self._known("new size", new, len(self)))
-        path, start, end = [], 0, new
+        path, start, end = list[Span](), 0, new
         if old in (0, new):
             return []
         while old != end:
             middle = start + split(end - start)
             if old <= middle:
-                path.append(self._over(middle, end))
+                path.append((middle, end))
                 end = middle
             else:
-                path.append(self._over(start, middle))
+                path.append((start, middle))
                 start = middle
-        return ([self._over(start, end)] if start else []) + path[::-1]
+        return ([(start, end)] if start else []) + path[::-1]
+
+    def nodes(self, spans: Iterable[Span]) -> list[bytes]:
+        """The nodes over these leaves, from the first to the one before the last of each."""
+        return [self._over(start, end) for start, end in spans]
 
     def _over(self, start: int, end: int) -> bytes:
         """The node over the leaves from `start` to `end`, where `start` is where such a node begins."""

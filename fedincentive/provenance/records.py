@@ -9,6 +9,7 @@ with its salt and its path to the root. Tags tell which records two sites share 
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 import os
@@ -17,14 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from struct import iter_unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ProvenanceError
-from ..files import reason
+from ..files import read_bounded, reason
 from . import beacon
+from .hashing import leaves
 from .keys import create
 from .merkle import Tree, check_inclusion
 
@@ -85,8 +86,7 @@ class Commitment:
         """
         known = list(records)
         salts = os.urandom(SALT * len(known)) if salts is None else salts
-        pairs = zip(iter_unpack(f"{SALT}s", salts), known, strict=True)
-        return cls(salts, b"".join([sha256(b"\x00" + salt + record).digest() for (salt,), record in pairs]))
+        return cls(salts, leaves(salts, known))
 
     def __len__(self) -> int:
         return len(self.leaves) // LEAF
@@ -111,9 +111,11 @@ class Commitment:
 
     def strange(self, records: Sequence[bytes], indices: Iterable[int]) -> int | None:
         """The first of these records that is not the committed one; None where all are."""
-        for j in indices:
-            if leaf(self.salt(j), records[j]) != self.leaves[LEAF * j : LEAF * (j + 1)]:
-                return int(j)
+        asked = [int(j) for j in indices]
+        again = leaves(b"".join([self.salt(j) for j in asked]), [records[j] for j in asked])
+        for k, j in enumerate(asked):
+            if again[LEAF * k : LEAF * (k + 1)] != self.leaves[LEAF * j : LEAF * (j + 1)]:
+                return j
         return None
 
     def write(self, path: Path) -> None:
@@ -180,17 +182,50 @@ def tags(key: bytes, records: Iterable[bytes]) -> list[str]:
     return [hmac.digest(key, record, "sha256")[:TAG].hex() for record in records]
 
 
-def duplicates(lists: Mapping[str, Iterable[str]]) -> dict[str, int]:
-    """How many of each holder's tags an earlier holder, or it itself, has shown before. The later holder's count drops.
+def duplicates(lists: Mapping[str, Iterable[str]]) -> dict[str, dict[str, int]]:
+    """How many of each holder's tags were shown before by whom: an earlier holder, or it itself. The later one's count
+    drops.
 
     >>> duplicates({"first": ["a", "b"], "second": ["b", "c", "c"]})
-    {'first': 0, 'second': 2}
+    {'first': {}, 'second': {'first': 1, 'second': 1}}
     """
-    seen: set[str] = set()
-    found = {}
+    seen: dict[str, str] = {}
+    found: dict[str, dict[str, int]] = {}
     for holder, own in lists.items():
-        found[holder] = 0
+        found[holder] = {}
         for tag in own:
-            found[holder] += tag in seen
-            seen.add(tag)
+            if tag in seen:
+                found[holder][seen[tag]] = found[holder].get(seen[tag], 0) + 1
+            seen.setdefault(tag, holder)
     return found
+
+
+def tag_key(path: str | Path) -> bytes:
+    """The key that the sites and the auditors share, in hexadecimal digits."""
+    try:
+        return bytes.fromhex(read_bounded(Path(path), 1000).decode("ascii", "replace").strip())
+    except (OSError, ValueError) as error:
+        raise ProvenanceError(
+            f"The key of the tags, {path}, cannot be read ({error}): make one with `fedincentive attest tags --new`."
+        ) from error
+
+
+def enrolled_tags(key: bytes, records: Iterable[bytes]) -> str:
+    """The tags of a site's records as they are enrolled: one text."""
+    return base64.b64encode(bytes.fromhex("".join(tags(key, records)))).decode()
+
+
+def read_tags(text: str) -> list[str] | None:
+    """The tags in an enrolment; None where it has others."""
+    try:
+        blob = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    if len(blob) % TAG or base64.b64encode(blob).decode() != text:
+        return None
+    return [blob[at : at + TAG].hex() for at in range(0, len(blob), TAG)]
+
+
+def tags_digest(text: str) -> str:
+    """What the terms say of a site's tags, which auditors make again at the site."""
+    return sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -122,10 +122,19 @@ def test_duplicates_across_sites_are_counted_for_the_later_holder() -> None:
     second = [b"bob", b"dan", b"eve", b"fay"]
     lists = {"first": tags(key, first), "second": tags(key, second), "third": tags(key, [b"fay", b"fay", b"gus"])}
     assert lists["first"][0] == hmac.new(key, b"ann", "sha256").digest()[:12].hex()
-    assert duplicates(lists) == {"first": 0, "second": 2, "third": 2}
+    assert duplicates(lists) == {"first": {}, "second": {"first": 2}, "third": {"second": 2}}
     assert set(tags(os.urandom(32), first)).isdisjoint(lists["first"])  # another key tells nothing
     with pytest.raises(ProvenanceError, match="at least 16"):
         tags(b"short", first)
+
+
+def test_tags_travel_in_one_writing_and_anything_else_is_none() -> None:
+    key, own = os.urandom(32), [b"ann", b"bob", b"eve"]
+    text = records.enrolled_tags(key, own)
+    assert records.read_tags(text) == tags(key, own) and records.read_tags("") == []
+    for wrong in (text[:-4], text + "AAAA", text + "\n", f" {text}", "=", "\ud800", "a" * 15, text[:-1] + "="):
+        assert records.read_tags(wrong) is None
+        assert len(records.tags_digest(wrong)) == 64
 
 
 def test_a_million_records_take_seconds_only() -> None:
