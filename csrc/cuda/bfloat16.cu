@@ -3,8 +3,8 @@
 namespace fedincentive {
 namespace cuda {
 
-void launch_bfloat16(const Job& job, const Tally& tally, const void* const* pointers, cudaStream_t stream) {
-  launch_reduction<BFloat16>(job, tally, pointers, stream);
+void launch_bfloat16(const Job& job, bool exact, cudaStream_t stream) {
+  launch_reduction<BFloat16>(job, exact, stream);
 }
 
 }  // namespace cuda

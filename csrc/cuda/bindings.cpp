@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "reduce.hpp"
 
 #ifndef FEDINCENTIVE_CUDA_ARCHS
@@ -56,28 +58,46 @@ py::tuple answer(const cuda::Findings& findings) {
   return py::make_tuple(findings.not_finite, findings.weightless, clients);
 }
 
+// Device memory comes from whoever manages the device's, torch say: allocate(bytes) answers with an address. What runs
+// on the device meanwhile does so without the interpreter's lock.
+void* allocated(const py::object& allocate, int64_t bytes) {
+  return reinterpret_cast<void*>(allocate(std::max<int64_t>(bytes, 1)).cast<uintptr_t>());
+}
+
 py::tuple reduce(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs, int64_t clients,
                  int dtype, bool wide_output, int64_t trim, std::vector<double> weights, double divisor, int device,
-                 uintptr_t stream) {
+                 uintptr_t stream, const py::object& allocate) {
   const Call call(addresses, sizes, outputs, clients, dtype, wide_output, trim, std::move(weights), divisor);
+  void* workspace = allocated(allocate, cuda::workspace_size(call.request));
   cuda::Findings findings;
   {
     const py::gil_scoped_release release;
-    const cuda::OnDevice on(device);
-    findings = cuda::Reduction(call.request, reinterpret_cast<cudaStream_t>(stream)).finish();
+    cuda::on_device(device, [&] {
+      findings = cuda::Reduction(call.request, reinterpret_cast<cudaStream_t>(stream), workspace).finish();
+    });
   }
   return answer(findings);
 }
 
+// allocate: None takes the memory from the driver.
 py::tuple reduce_from_host(const py::buffer& addresses, const py::buffer& sizes, const py::buffer& outputs,
                            int64_t clients, int dtype, bool wide_output, int64_t trim, std::vector<double> weights,
-                           double divisor, int device, int64_t memory) {
+                           double divisor, int device, int64_t memory, const py::object& allocate) {
   const Call call(addresses, sizes, outputs, clients, dtype, wide_output, trim, std::move(weights), divisor);
+  const int64_t bound = memory > 0 ? memory : cuda::kHostMemory;
   cuda::Findings findings;
-  {
+  if (allocate.is_none()) {
     const py::gil_scoped_release release;
-    const cuda::OnDevice on(device);
-    findings = cuda::reduce_from_host(call.request, memory > 0 ? memory : cuda::kHostMemory);
+    cuda::on_device(device, [&] {
+      const cuda::HostReduction reduction(call.request, std::min(bound, cuda::free_memory() / 10 * 9));
+      const cuda::DeviceMemory own(reduction.device_bytes());
+      findings = reduction.run(own.get());
+    });
+  } else {
+    const cuda::HostReduction reduction(call.request, bound);
+    void* given = allocated(allocate, reduction.device_bytes());
+    const py::gil_scoped_release release;
+    cuda::on_device(device, [&] { findings = reduction.run(given); });
   }
   return answer(findings);
 }
@@ -106,12 +126,17 @@ py::dict info() {
   result["runtime"] = runtime;
   result["driver"] = driver;  // 0: none installed
   py::list devices;
-  if (status == cudaSuccess)
+  if (status == cudaSuccess) {
     for (int device = 0; device < count; ++device) devices.append(describe(device));
-  else
-    cudaGetLastError();
+  }
   result["devices"] = devices;
-  result["problem"] = status == cudaSuccess ? "" : cudaGetErrorString(status);
+  std::string problem;
+  try {
+    cuda::check(status, "looking for CUDA devices");
+  } catch (const cuda::Error& error) {
+    problem = error.what();
+  }
+  result["problem"] = problem;
   return result;
 }
 

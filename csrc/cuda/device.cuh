@@ -63,22 +63,9 @@ struct BFloat16 {
   static __device__ __forceinline__ Item narrow(double value) { return narrow_bfloat16(value); }
 };
 
-// One reduction over `size` coordinates; a kernel parameter. All pointers are to device memory.
-struct Job {
-  const void* const* pointers;  // client i's first value
-  void* out;
-  const double* weights;  // null: all 1
-  uint32_t* unusual;      // a bit per coordinate whose result is not finite
-  void* low;              // the smallest and largest kept value per coordinate, where they are found by one kernel and
-  void* high;             // used by another
-  int64_t size;
-  double divisor;     // 0: the total weight of the kept clients
-  double reciprocal;  // 1 / divisor
-  double shrink;      // a power of two below 1 / (2 clients)
-  int32_t clients;
-  int32_t trim;
-  bool wide_output;  // write float64 whatever the inputs are
-};
+// Arrays of one launch lie one after the other in a row of places, each array from a multiple of this on: a block's
+// places belong to one array.
+constexpr int64_t kStrip = 128;
 
 // What was unusual, in device memory: see Findings.
 struct Tally {
@@ -87,19 +74,73 @@ struct Tally {
   uint8_t* guilty;  // one per client
 };
 
-__device__ __forceinline__ int64_t coordinate_of_thread() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+// One reduction of all arrays of a request; a kernel parameter. All pointers are to device memory.
+struct Job {
+  const unsigned long long* pointers;  // [array * clients + client]: the address of the client's first value
+  const unsigned long long* outputs;   // [array]: where its results go
+  const long long* starts;             // [array]: its first place
+  const long long* sizes;              // [array]
+  const void* weights;                 // float2 or double, see sums.cuh; null: all 1
+  uint32_t* unusual;                   // a bit per place whose result is not finite
+  void* low;                           // the smallest and largest kept value per place from `begin` on, where they are
+  void* high;                          // found by one kernel and used by another
+  Tally tally;
+  int64_t begin, end;  // the places of this launch
+  double divisor;      // 0: the total weight of the kept clients
+  double reciprocal;   // 1 / divisor
+  double shrink;       // a power of two by which no sum overflows
+  double grow;         // 1 / shrink
+  int32_t arrays;
+  int32_t clients;
+  int32_t trim;
+  bool wide_output;  // write float64 whatever the inputs are
+};
+
+// A coordinate of one array.
+struct Place {
+  int64_t index;
+  int64_t coordinate;
+  const unsigned long long* clients;
+  unsigned long long out;
+  bool inside;  // else it is behind the array's end
+};
+
+// The place `offset` behind the block's first one; the search for its array is the same in all threads of a block.
+__device__ __forceinline__ Place place_at(const Job& job, int64_t first, int64_t offset) {
+  int32_t low = 0, high = job.arrays - 1;
+  while (low < high) {
+    const int32_t middle = (low + high + 1) / 2;
+    if (__ldg(job.starts + middle) <= first)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  Place place;
+  place.index = first + offset;
+  place.coordinate = place.index - __ldg(job.starts + low);
+  place.clients = job.pointers + static_cast<int64_t>(low) * job.clients;
+  place.out = __ldg(job.outputs + low);
+  place.inside = place.coordinate < __ldg(job.sizes + low);
+  return place;
+}
+
+// The block's number, for what is rather computed again than kept in registers all the while.
+__device__ __forceinline__ unsigned block_again() {
+  unsigned block = blockIdx.x;
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(block));
+#endif
+  return block;
+}
+
+__device__ __forceinline__ Place place_of_thread(const Job& job) {
+  return place_at(job, job.begin + static_cast<int64_t>(blockIdx.x) * blockDim.x, threadIdx.x);
 }
 
 template <class E>
-__device__ __forceinline__ typename E::Lane read(const void* client, int64_t coordinate) {
-  return E::widen(__ldg(static_cast<const typename E::Item*>(client) + coordinate));
-}
-
-template <class E>
-__device__ __forceinline__ typename E::Lane read(const Job& job, int32_t client, int64_t coordinate) {
-  const uint64_t address = __ldg(reinterpret_cast<const unsigned long long*>(job.pointers) + client);
-  return read<E>(reinterpret_cast<const void*>(address), coordinate);
+__device__ __forceinline__ typename E::Lane read(const Place& place, int32_t client) {
+  const auto* values = reinterpret_cast<const typename E::Item*>(__ldg(place.clients + client));
+  return E::widen(__ldg(values + place.coordinate));
 }
 
 template <class T>
@@ -146,18 +187,18 @@ __device__ __forceinline__ double value_of(uint64_t key) {
 __device__ __forceinline__ bool finite(double value) { return value - value == 0; }
 
 template <class E>
-__device__ __forceinline__ void write(const Job& job, int64_t coordinate, double value) {
+__device__ __forceinline__ void write(const Job& job, const Place& place, double value) {
   if (job.wide_output)
-    static_cast<double*>(job.out)[coordinate] = value;
+    reinterpret_cast<double*>(place.out)[place.coordinate] = value;
   else
-    static_cast<typename E::Item*>(job.out)[coordinate] = E::narrow(value);
+    reinterpret_cast<typename E::Item*>(place.out)[place.coordinate] = E::narrow(value);
 }
 
 // Writes a mean; an unusual one is marked for examine.cuh.
 template <class E>
-__device__ __forceinline__ void finish(const Job& job, int64_t coordinate, double mean) {
-  if (!finite(mean)) atomicOr(job.unusual + (coordinate >> 5), 1u << (coordinate & 31));
-  write<E>(job, coordinate, mean);
+__device__ __forceinline__ void finish(const Job& job, const Place& place, double mean) {
+  if (!finite(mean)) atomicOr(job.unusual + (place.index >> 5), 1u << (place.index & 31));
+  write<E>(job, place, mean);
 }
 
 // As the CPU kernels divide: multiplying is cheaper and only float64 results would show it.
@@ -167,7 +208,9 @@ __device__ __forceinline__ double divided(const Job& job, double sum) {
 }
 template <class E>
 __device__ __forceinline__ double divided(const Job& job, double sum, double kept_weight) {
-  return job.divisor == 0 ? sum / kept_weight : divided<E>(job, sum);
+  if (job.divisor != 0) return divided<E>(job, sum);
+  if (kept_weight == 0) atomicAdd(job.tally.weightless, 1ull);
+  return sum / kept_weight;
 }
 
 // Which clients a stable sort keeps, knowing the smallest and the largest kept value: those strictly between; of those

@@ -3,9 +3,7 @@
 namespace fedincentive {
 namespace cuda {
 
-void launch_float16(const Job& job, const Tally& tally, const void* const* pointers, cudaStream_t stream) {
-  launch_reduction<Float16>(job, tally, pointers, stream);
-}
+void launch_float16(const Job& job, bool exact, cudaStream_t stream) { launch_reduction<Float16>(job, exact, stream); }
 
 }  // namespace cuda
 }  // namespace fedincentive

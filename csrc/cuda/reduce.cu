@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <exception>
 #include <numeric>
+#include <thread>
 
 #include "launch.cuh"
 #include "reduce.hpp"
@@ -8,23 +11,63 @@
 namespace fedincentive {
 namespace cuda {
 
+namespace {
+
+std::string version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+
+// The oldest Linux driver for each major version of the runtime (NVIDIA's CUDA compatibility guide).
+std::string driver_needed() {
+  int runtime = 0, driver = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  const char* oldest = runtime >= 13000 ? "580" : "525";
+  return ". These kernels were built with CUDA " + version(runtime) + ", which needs an NVIDIA driver " + oldest +
+         " or later; " + (driver ? "the driver here knows CUDA " + version(driver) : "no driver is installed here") +
+         ". Update it, or build the package with an older CUDA toolkit (CUDA_HOME)";
+}
+
+}  // namespace
+
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // or the next call would report it again
-  throw Error(std::string(what) + " failed: " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")");
+  throw Error(std::string(what) + " failed: " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")" +
+              (status == cudaErrorInsufficientDriver ? driver_needed() : ""));
 }
 
-OnDevice::OnDevice(int device) {
-  int count = 0;
+void on_device(int device, const std::function<void()>& work) {
+  int count = 0, current = 0;
   check(cudaGetDeviceCount(&count), "looking for CUDA devices");
   if (device < 0 || device >= count)
     throw Error("There is no CUDA device " + std::to_string(device) + "; this machine has " + std::to_string(count) +
                 ".");
-  check(cudaGetDevice(&previous_), "asking for the current CUDA device");
-  check(cudaSetDevice(device), "choosing the CUDA device");
+  check(cudaGetDevice(&current), "asking for the current CUDA device");
+  const auto there = [&] {
+    check(cudaSetDevice(device), "choosing the CUDA device");
+    work();
+  };
+  if (current == device) return there();
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      there();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
 }
 
-OnDevice::~OnDevice() { cudaSetDevice(previous_); }
+DeviceMemory::DeviceMemory(int64_t bytes) {
+  check(cudaMalloc(&memory_, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "allocating device memory");
+}
+DeviceMemory::~DeviceMemory() { cudaFree(memory_); }
+
+int64_t free_memory() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for free device memory");
+  return static_cast<int64_t>(free);
+}
 
 void Findings::add(const Findings& other) {
   not_finite += other.not_finite;
@@ -35,49 +78,32 @@ void Findings::add(const Findings& other) {
 
 namespace {
 
-// Coordinates of one launch: few launches, little room for bounds.
-constexpr int64_t kPiece = int64_t{1} << 22;
 constexpr int64_t kAlign = 256;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-class DeviceMemory {
- public:
-  DeviceMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
-    check(cudaMallocAsync(&memory_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream),
-          "allocating device memory");
+// Weights of pairs are multiplied so that they add up to at most this: products with the smallest float32 keep their
+// bits, and those that overflow are taken again (see mean_of).
+constexpr int kWeightExponent = 60;
+constexpr int kWeightRange = 36;  // so small a part of the total keeps its bits too
+
+// Where float32 pairs would not do: float64 results, and weights that differ by more than a pair can hold.
+bool needs_doubles(const Request& request) {
+  if (request.dtype == Dtype::float64 || request.wide_output) return true;
+  double least = HUGE_VAL, total = 0;
+  for (double weight : request.weights) {
+    if (weight != 0) least = std::min(least, std::abs(weight));
+    total += std::abs(weight);
   }
-  ~DeviceMemory() { cudaFreeAsync(memory_, stream_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  unsigned char* at(int64_t offset) const { return static_cast<unsigned char*>(memory_) + offset; }
-
- private:
-  void* memory_ = nullptr;
-  cudaStream_t stream_;
-};
-
-struct Piece {
-  const Segment* segment;
-  int64_t begin, size;
-};
-
-std::vector<Piece> divide(const Request& request) {
-  std::vector<Piece> pieces;
-  for (const Segment& segment : request.segments)
-    for (int64_t at = 0; at < segment.size; at += kPiece)
-      pieces.push_back({&segment, at, std::min(kPiece, segment.size - at)});
-  return pieces;
+  return !request.weights.empty() && !(total > 0 && total < 1e300 && least >= std::ldexp(total, -kWeightRange));
 }
 
-// Where a client's values of a piece begin, for all pieces and clients.
-std::vector<const void*> table_of(const Request& request, const std::vector<Piece>& pieces) {
-  std::vector<const void*> table;
-  for (const Piece& piece : pieces)
-    for (int64_t i = 0; i < request.clients; ++i)
-      table.push_back(static_cast<const unsigned char*>(piece.segment->pointers[i]) +
-                      piece.begin * item_size(request.dtype));
-  return table;
+// The power of two by which weights are multiplied.
+double weight_unit(const Request& request) {
+  if (request.weights.empty() || needs_doubles(request)) return 1;
+  double total = 0;
+  for (double weight : request.weights) total += std::abs(weight);
+  return std::ldexp(1.0, kWeightExponent - 1 - std::ilogb(total));
 }
 
 double default_divisor(const Request& request) {
@@ -88,74 +114,100 @@ double default_divisor(const Request& request) {
 }
 
 int64_t bounds_size_of(const Request& request) {
-  const bool weighted = !request.weights.empty();
-  return request.dtype == Dtype::float64 ? bounds_size<Float64>(request.clients, request.trim, weighted)
-                                         : bounds_size<Float32>(request.clients, request.trim, weighted);
+  const bool weighted = !request.weights.empty(), exact = needs_doubles(request);
+  return request.dtype == Dtype::float64 ? bounds_size<Float64>(request.clients, request.trim, weighted, false)
+                                         : bounds_size<Float32>(request.clients, request.trim, weighted, exact);
 }
 
-// Offsets into the one block of device memory a reduction takes besides inputs and outputs.
+// Offsets into the one block of device memory a reduction takes besides inputs and outputs. What is before `tally` is
+// made on the host and copied at once.
 struct Room {
-  int64_t table, weights, bounds, tally, marks, end;
+  int64_t pointers, outputs, starts, sizes, weights, tally, marks, bounds, end;
+  int64_t places = 0;
 
-  Room(const Request& request, const std::vector<Piece>& pieces) {
-    int64_t longest = 0, words = 0;
-    for (const Piece& piece : pieces) {
-      longest = std::max(longest, piece.size);
-      words += (piece.size + 31) / 32;
-    }
-    table = 0;
-    weights = table + aligned(static_cast<int64_t>(pieces.size()) * request.clients * 8);
-    bounds = weights + aligned(static_cast<int64_t>(request.weights.size()) * 8);
-    tally = bounds + 2 * aligned(bounds_size_of(request) * longest);
+  explicit Room(const Request& request) {
+    const auto arrays = static_cast<int64_t>(request.segments.size());
+    for (const Segment& segment : request.segments) places += (segment.size + kStrip - 1) / kStrip * kStrip;
+    pointers = 0;
+    outputs = pointers + arrays * request.clients * 8;
+    starts = outputs + arrays * 8;
+    sizes = starts + arrays * 8;
+    weights = sizes + arrays * 8;
+    tally = aligned(weights + static_cast<int64_t>(request.weights.size()) * 8);
     marks = tally + aligned(16 + request.clients);
-    end = marks + words * 4;
+    bounds = marks + aligned(places / 8);
+    end = bounds + 2 * aligned(bounds_size_of(request) * std::min(places, kBoundsPlaces));
   }
 };
 
 }  // namespace
 
+int64_t workspace_size(const Request& request) { return Room(request).end; }
+
 struct Reduction::State {
   Request request;
   cudaStream_t stream;
-  std::vector<Piece> pieces;
-  std::vector<const void*> table;
   Room room;
-  DeviceMemory memory;
+  unsigned char* memory;
+  std::vector<unsigned char> head;
 
-  State(const Request& from, cudaStream_t on)
+  State(const Request& from, cudaStream_t on, void* workspace)
       : request(from),
         stream(on),
-        pieces(divide(request)),
-        table(table_of(request, pieces)),
-        room(request, pieces),
-        memory(room.end, stream) {}
-  ~State() { cudaStreamSynchronize(stream); }  // the table must outlive its copy
+        room(request),
+        memory(static_cast<unsigned char*>(workspace)),
+        head(static_cast<size_t>(room.tally)) {}
+  ~State() { cudaStreamSynchronize(stream); }  // the head must outlive its copy
 
-  void copy_in(int64_t offset, const void* from, size_t bytes) {
-    if (bytes == 0) return;
-    check(cudaMemcpyAsync(memory.at(offset), from, bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
+  void put(int64_t offset, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(head.data() + offset, from, bytes);
   }
 
-  Tally tally() const {
-    auto* counts = reinterpret_cast<unsigned long long*>(memory.at(room.tally));
-    return {counts, counts + 1, memory.at(room.tally + 16)};
+  void write_head() {
+    int64_t array = 0, start = 0;
+    for (const Segment& segment : request.segments) {
+      put(room.pointers + array * request.clients * 8, segment.pointers, static_cast<size_t>(request.clients) * 8);
+      put(room.outputs + array * 8, &segment.out, 8);
+      put(room.starts + array * 8, &start, 8);
+      put(room.sizes + array * 8, &segment.size, 8);
+      start += (segment.size + kStrip - 1) / kStrip * kStrip;
+      ++array;
+    }
+    const double unit = weight_unit(request);
+    const bool doubles = needs_doubles(request);
+    for (size_t client = 0; client < request.weights.size(); ++client) {
+      const double weight = request.weights[client] * unit;
+      const float pair[2] = {static_cast<float>(weight),
+                             static_cast<float>(weight - static_cast<double>(static_cast<float>(weight)))};
+      put(room.weights + static_cast<int64_t>(client) * 8, doubles ? static_cast<const void*>(&weight) : pair, 8);
+    }
   }
 
-  Job job_of(size_t index, int64_t first_word) const {
-    const Piece& piece = pieces[index];
-    const int64_t bounds = bounds_size_of(request);
+  template <class T>
+  T* at(int64_t offset) const {
+    return reinterpret_cast<T*>(memory + offset);
+  }
+
+  Job job() const {
+    const int64_t bound = aligned(bounds_size_of(request) * std::min(room.places, kBoundsPlaces));
     Job job = {};
-    job.pointers =
-        reinterpret_cast<const void* const*>(memory.at(room.table)) + static_cast<int64_t>(index) * request.clients;
-    job.out = static_cast<unsigned char*>(piece.segment->out) + piece.begin * request.result_size();
-    job.weights = request.weights.empty() ? nullptr : reinterpret_cast<const double*>(memory.at(room.weights));
-    job.unusual = reinterpret_cast<uint32_t*>(memory.at(room.marks)) + first_word;
-    job.low = bounds ? memory.at(room.bounds) : nullptr;
-    job.high = bounds ? memory.at(room.bounds + aligned(bounds * piece.size)) : nullptr;
-    job.size = piece.size;
-    job.divisor = default_divisor(request);
+    job.pointers = at<unsigned long long>(room.pointers);
+    job.outputs = at<unsigned long long>(room.outputs);
+    job.starts = at<long long>(room.starts);
+    job.sizes = at<long long>(room.sizes);
+    job.weights = request.weights.empty() ? nullptr : at<void>(room.weights);
+    job.unusual = at<uint32_t>(room.marks);
+    job.low = bound ? at<void>(room.bounds) : nullptr;
+    job.high = bound ? at<void>(room.bounds + bound) : nullptr;
+    auto* counts = at<unsigned long long>(room.tally);
+    job.tally = {counts, counts + 1, at<uint8_t>(room.tally + 16)};
+    job.end = room.places;
+    job.divisor = default_divisor(request) * weight_unit(request);
     job.reciprocal = 1 / job.divisor;
     job.shrink = std::ldexp(1.0, -2 - std::ilogb(static_cast<double>(request.clients)));
+    if (!needs_doubles(request)) job.shrink = std::ldexp(job.shrink, -kWeightExponent);
+    job.grow = 1 / job.shrink;
+    job.arrays = static_cast<int32_t>(request.segments.size());
     job.clients = static_cast<int32_t>(request.clients);
     job.trim = static_cast<int32_t>(request.trim);
     job.wide_output = request.wide_output;
@@ -163,21 +215,19 @@ struct Reduction::State {
   }
 
   void enqueue() {
-    copy_in(room.table, table.data(), table.size() * 8);
-    copy_in(room.weights, request.weights.data(), request.weights.size() * 8);
-    check(cudaMemsetAsync(memory.at(room.tally), 0, static_cast<size_t>(room.end - room.tally), stream),
+    write_head();
+    if (!head.empty())
+      check(cudaMemcpyAsync(memory, head.data(), head.size(), cudaMemcpyHostToDevice, stream), "copying to the device");
+    check(cudaMemsetAsync(memory + room.tally, 0, static_cast<size_t>(room.bounds - room.tally), stream),
           "clearing marks");
+    if (room.places == 0) return;
     constexpr decltype(&launch_float32) launchers[] = {launch_float32, launch_float64, launch_float16, launch_bfloat16};
-    int64_t word = 0;
-    for (size_t index = 0; index < pieces.size(); ++index) {
-      launchers[static_cast<int>(request.dtype)](job_of(index, word), tally(),
-                                                 table.data() + static_cast<int64_t>(index) * request.clients, stream);
-      word += (pieces[index].size + 31) / 32;
-    }
+    launchers[static_cast<int>(request.dtype)](job(), needs_doubles(request), stream);
   }
 };
 
-Reduction::Reduction(const Request& request, cudaStream_t stream) : state_(new State(request, stream)) {
+Reduction::Reduction(const Request& request, cudaStream_t stream, void* workspace)
+    : state_(new State(request, stream, workspace)) {
   state_->enqueue();
 }
 
@@ -185,7 +235,7 @@ Reduction::~Reduction() = default;
 
 Findings Reduction::finish() {
   std::vector<unsigned char> tally(static_cast<size_t>(16 + state_->request.clients));
-  check(cudaMemcpyAsync(tally.data(), state_->memory.at(state_->room.tally), tally.size(), cudaMemcpyDeviceToHost,
+  check(cudaMemcpyAsync(tally.data(), state_->memory + state_->room.tally, tally.size(), cudaMemcpyDeviceToHost,
                         state_->stream),
         "copying from the device");
   check(cudaStreamSynchronize(state_->stream), "running the kernels");

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -20,17 +21,9 @@ struct Error : std::runtime_error {
 };
 void check(cudaError_t status, const char* what);
 
-// Makes a device current while alive; says clearly when there is none.
-class OnDevice {
- public:
-  explicit OnDevice(int device);
-  ~OnDevice();
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int previous_ = 0;
-};
+// Runs `work` with a device current; says clearly when there is none. Another device than the caller's is made current
+// in a thread of its own: making the caller's current again would create a context on it, if there was none.
+void on_device(int device, const std::function<void()>& work);
 
 // Segments are contiguous for every client (layouts are not looked at).
 struct Request {
@@ -55,10 +48,14 @@ struct Findings {
   void add(const Findings& other);
 };
 
-// A reduction of updates in device memory, enqueued on a stream when constructed; the device must be current.
+// Device memory that a reduction needs besides inputs and outputs, in bytes.
+int64_t workspace_size(const Request& request);
+
+// A reduction of updates in device memory, enqueued on a stream when constructed: one or two kernels, however many
+// arrays there are. The device must be current. `workspace` is workspace_size(request) bytes of its memory.
 class Reduction {
  public:
-  Reduction(const Request& request, cudaStream_t stream);
+  Reduction(const Request& request, cudaStream_t stream, void* workspace);
   ~Reduction();
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
@@ -70,12 +67,38 @@ class Reduction {
   std::unique_ptr<State> state_;
 };
 
-// The same for updates in host memory, of any size: pieces go through two sets of buffers, each with a stream of its
-// own, so that copies in both directions overlap with kernels. `memory` bounds the device memory used, in bytes.
-Findings reduce_from_host(const Request& request, int64_t memory);
+// The same for updates in host memory, of any size: they go through two sets of buffers, each with a stream of its own,
+// so that copies in both directions overlap with kernels. Small arrays are packed: no byte is copied twice.
+class HostReduction {
+ public:
+  // `memory` bounds the device memory used, in bytes.
+  HostReduction(const Request& request, int64_t memory);
+  int64_t device_bytes() const;
+  Findings run(void* device_memory) const;
+
+ private:
+  const Request& request_;
+  int64_t buffer_, workspace_;  // bytes of a set's inputs and results, and of its workspace
+};
 
 // Device memory a reduction from the host takes if nobody bounds it: enough to hide latency, little beside a model's.
 constexpr int64_t kHostMemory = int64_t{256} << 20;
+
+// What the device can still give.
+int64_t free_memory();
+
+// Memory of the device that is current, given back at the end.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(int64_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+};
 
 }  // namespace cuda
 }  // namespace fedincentive

@@ -2,17 +2,11 @@
 // registers, sorted by a literal network. Clients are padded to N with +infinity, which stays behind all real values.
 #pragma once
 
-#include "device.cuh"
 #include "networks.cuh"
+#include "sums.cuh"
 
 namespace fedincentive {
 namespace cuda {
-
-// The table of clients as a kernel parameter: constant memory, no load of its own.
-template <int N>
-struct Clients {
-  const void* pointers[N];
-};
 
 // A thread's column of the shared copy is 4 N or 8 N bytes: a block's stays within 32 KB.
 template <class E, int N>
@@ -25,14 +19,26 @@ constexpr int64_t network_shared() {
   return Weighted ? int64_t{N} * static_cast<int64_t>(sizeof(typename E::Lane)) * network_threads<E, N>() : 0;
 }
 
-// The kept values in ascending order, added up in float64.
-template <class T, int N>
-__device__ __forceinline__ double sum_ranks(const T (&sorted)[N], int32_t begin, int32_t end) {
-  double sum = 0;
+// Registers of a thread, of 65,536: so that 1536, 1024, 640 and 384 threads are resident. Without a limit ptxas takes
+// two more for the address of every client, to load them all at first.
+template <class E, int N>
+constexpr int network_registers() {
+  constexpr int words = N * static_cast<int>(sizeof(typename E::Lane)) / 4;
+  return words <= 16 ? 40 : words <= 32 ? 56 : words <= 64 ? 96 : 168;
+}
+#if defined(__CUDACC__) && CUDART_VERSION >= 12040
+#define FEDINCENTIVE_REGISTERS(threads, registers) __maxnreg__(registers)
+#else
+#define FEDINCENTIVE_REGISTERS(threads, registers) __launch_bounds__(threads)
+#endif
+
+// The kept values in ascending order, times scale.
+template <class S, class T, int N>
+__device__ __forceinline__ double sum_ranks(const T (&sorted)[N], int32_t begin, int32_t end, T scale) {
+  typename S::Sum sum;
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    if (i >= begin && i < end) sum += static_cast<double>(sorted[i]);
-  return sum;
+  for (int i = 0; i < N; ++i) sum.add(i >= begin && i < end ? sorted[i] * scale : T{0});
+  return sum.total();
 }
 
 template <class T, int N>
@@ -45,9 +51,9 @@ __device__ __forceinline__ T pick(const T (&sorted)[N], int32_t rank) {
 }
 
 // Reads the clients again from the thread's own column of shared memory, in their order, because sorting lost it.
-template <class T, int N>
-__device__ __forceinline__ void sum_weighted(const Job& job, const T (&sorted)[N], const T* column, double& sum,
-                                             double& kept_weight) {
+template <class E, class T, int N>
+__device__ __forceinline__ double weighted_ranks(const Job& job, const T (&sorted)[N], const T* column) {
+  using S = Sums<E>;
   const T low = pick(sorted, job.trim), high = pick(sorted, job.clients - 1 - job.trim);
   int32_t below = 0, above = 0, at_high = 0;
 #pragma unroll
@@ -56,38 +62,44 @@ __device__ __forceinline__ void sum_weighted(const Job& job, const T (&sorted)[N
     above += i < job.clients && sorted[i] > high;
     at_high += i < job.clients && sorted[i] == high;
   }
-  KeptRule<T> rule(low, high, job.trim, below, above, at_high);
-  for (int32_t client = 0; client < job.clients; ++client) {
-    const T value = column[client * static_cast<int32_t>(blockDim.x)];
-    if (!rule.keeps(value)) continue;
-    const double weight = __ldg(job.weights + client);
-    sum += static_cast<double>(value) * weight;
-    kept_weight += weight;
-  }
+  return mean_of<E, S, true>(job, [&](T scale, double& kept_weight) {
+    KeptRule<T> rule(low, high, job.trim, below, above, at_high);
+    typename S::Sum sum, kept;
+    for (int32_t client = 0; client < job.clients; ++client) {
+      const T value = column[client * static_cast<int32_t>(blockDim.x)];
+      if (!rule.keeps(value)) continue;
+      const auto weight = weight_of<S>(job, client);
+      sum.add(value * scale, weight);
+      kept.add_weight(weight);
+    }
+    kept_weight = kept.total();
+    return sum.total();
+  });
 }
 
 template <class E, int N, bool Weighted>
-__global__ void __launch_bounds__(network_threads<E, N>())
-    trimmed_network(const __grid_constant__ Clients<N> clients, const __grid_constant__ Job job) {
+__global__ void FEDINCENTIVE_REGISTERS((network_threads<E, N>()), (network_registers<E, N>()))
+    trimmed_network(const __grid_constant__ Job job) {
   using Lane = typename E::Lane;
-  const int64_t coordinate = coordinate_of_thread();
-  if (coordinate >= job.size) return;
+  using S = Sums<E>;
+  const Place place = place_of_thread(job);
+  if (!place.inside) return;
   Lane values[N];
   Lane* column = reinterpret_cast<Lane*>(shared_memory()) + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     values[i] = infinity<Lane>();
-    if (i < job.clients) values[i] = ordered(read<E>(clients.pointers[i], coordinate));
+    if (i < job.clients) values[i] = ordered(read<E>(place, i));
     if (Weighted) column[i * static_cast<int32_t>(blockDim.x)] = values[i];
   }
   sort_network(values);
-  if (Weighted) {
-    double sum = 0, kept_weight = 0;
-    sum_weighted(job, values, column, sum, kept_weight);
-    finish<E>(job, coordinate, divided<E>(job, sum, kept_weight));
-  } else {
-    finish<E>(job, coordinate, divided<E>(job, sum_ranks(values, job.trim, job.clients - job.trim)));
-  }
+  double mean;
+  if constexpr (Weighted)
+    mean = weighted_ranks<E>(job, values, column);
+  else
+    mean = mean_of<E, S, false>(
+        job, [&](Lane scale, double&) { return sum_ranks<S>(values, job.trim, job.clients - job.trim, scale); });
+  finish<E>(job, place, mean);
 }
 
 }  // namespace cuda

@@ -2,12 +2,12 @@
 // and largest kept value by a four-way search on keys, then the mean of the kept, clients in their order.
 #pragma once
 
-#include "device.cuh"
+#include "sums.cuh"
 
 namespace fedincentive {
 namespace cuda {
 
-constexpr int kStreamedThreads = 256;
+constexpr int kStreamedThreads = 128;
 constexpr int kPivots = 3;
 
 // Where the key with `rank` keys before it can still be: low <= key <= high.
@@ -38,12 +38,12 @@ struct Bracket {
 template <class E>
 __global__ void __launch_bounds__(kStreamedThreads) kept_bounds(const Job job) {
   using Key = typename E::Key;
-  const int64_t coordinate = coordinate_of_thread();
-  if (coordinate >= job.size) return;
+  const Place place = place_of_thread(job);
+  if (!place.inside) return;
   Key least = static_cast<Key>(~Key{0}), greatest = 0;
 #pragma unroll 4
   for (int32_t client = 0; client < job.clients; ++client) {
-    const Key key = key_of(ordered(read<E>(job, client, coordinate)));
+    const Key key = key_of(ordered(read<E>(place, client)));
     least = key < least ? key : least;
     greatest = key > greatest ? key : greatest;
   }
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kStreamedThreads) kept_bounds(const Job job) {
     }
 #pragma unroll 4
     for (int32_t client = 0; client < job.clients; ++client) {
-      const Key key = key_of(ordered(read<E>(job, client, coordinate)));
+      const Key key = key_of(ordered(read<E>(place, client)));
 #pragma unroll
       for (int i = 0; i < kPivots; ++i) {
         lower.counts[i] += key <= lower_pivots[i];
@@ -69,35 +69,44 @@ __global__ void __launch_bounds__(kStreamedThreads) kept_bounds(const Job job) {
     if (lower.open()) lower.narrow();
     if (upper.open()) upper.narrow();
   }
-  static_cast<typename E::Lane*>(job.low)[coordinate] = value_of(lower.low);
-  static_cast<typename E::Lane*>(job.high)[coordinate] = value_of(upper.low);
+  static_cast<typename E::Lane*>(job.low)[place.index - job.begin] = value_of(lower.low);
+  static_cast<typename E::Lane*>(job.high)[place.index - job.begin] = value_of(upper.low);
 }
 
-template <class E, bool Weighted>
+template <class E, class S, bool Weighted>
 __global__ void __launch_bounds__(kStreamedThreads) kept_mean(const Job job) {
   using Lane = typename E::Lane;
-  const int64_t coordinate = coordinate_of_thread();
-  if (coordinate >= job.size) return;
-  const Lane low = static_cast<const Lane*>(job.low)[coordinate], high = static_cast<const Lane*>(job.high)[coordinate];
+  const Place place = place_of_thread(job);
+  if (!place.inside) return;
+  const Lane low = static_cast<const Lane*>(job.low)[place.index - job.begin];
+  const Lane high = static_cast<const Lane*>(job.high)[place.index - job.begin];
   int32_t below = 0, above = 0, at_high = 0;
 #pragma unroll 4
   for (int32_t client = 0; client < job.clients; ++client) {
-    const Lane value = ordered(read<E>(job, client, coordinate));
+    const Lane value = ordered(read<E>(place, client));
     below += value < low;
     above += value > high;
     at_high += value == high;
   }
-  KeptRule<Lane> rule(low, high, job.trim, below, above, at_high);
-  double sum = 0, kept_weight = 0;
+  const auto sum_of = [&](typename S::Value scale, double& kept_weight) {
+    KeptRule<Lane> rule(low, high, job.trim, below, above, at_high);
+    typename S::Sum sum, kept;
 #pragma unroll 4
-  for (int32_t client = 0; client < job.clients; ++client) {
-    const Lane value = ordered(read<E>(job, client, coordinate));
-    if (!rule.keeps(value)) continue;
-    const double weight = Weighted ? __ldg(job.weights + client) : 1.0;
-    sum += Weighted ? static_cast<double>(value) * weight : static_cast<double>(value);
-    kept_weight += weight;
-  }
-  finish<E>(job, coordinate, Weighted ? divided<E>(job, sum, kept_weight) : divided<E>(job, sum));
+    for (int32_t client = 0; client < job.clients; ++client) {
+      const Lane value = ordered(read<E>(place, client));
+      if (!rule.keeps(value)) continue;
+      if constexpr (Weighted) {
+        const auto weight = weight_of<S>(job, client);
+        sum.add(value * scale, weight);
+        kept.add_weight(weight);
+      } else {
+        sum.add(value * scale);
+      }
+    }
+    kept_weight = kept.total();
+    return sum.total();
+  };
+  finish<E>(job, place, mean_of<E, S, Weighted>(job, sum_of));
 }
 
 }  // namespace cuda

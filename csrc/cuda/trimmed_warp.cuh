@@ -3,7 +3,7 @@
 // statistics are found by bisection on keys.
 #pragma once
 
-#include "device.cuh"
+#include "sums.cuh"
 
 namespace fedincentive {
 namespace cuda {
@@ -76,18 +76,19 @@ __device__ __forceinline__ Key select(const Key (&keys)[G], int32_t rank, Key lo
 }
 
 // Strictly between the bounds every value counts once; values equal to a bound as often as they are kept.
-template <class Key, int G>
-__device__ __forceinline__ double sum_between(const Key (&keys)[G], Key low, Key high, int32_t clients, int32_t trim) {
-  double sum = 0;  // and -0 added to it is 0, as in the other kernels
-  if (low == high) return sum + static_cast<double>(clients - 2 * trim) * static_cast<double>(value_of(low));
+template <class S, class Key, int G>
+__device__ __forceinline__ double sum_between(const Key (&keys)[G], Key low, Key high, int32_t clients, int32_t trim,
+                                              typename S::Value scale) {
+  const auto scaled = [&](Key key) { return static_cast<double>(value_of(key) * scale); };
+  if (low == high) return 0 + static_cast<double>(clients - 2 * trim) * scaled(low);  // 0 + -0 is 0, as elsewhere
+  typename S::Sum own;
 #pragma unroll
   for (int g = 0; g < G; ++g)
-    if (keys[g] > low && keys[g] < high) sum += static_cast<double>(value_of(keys[g]));
-  sum = combine_lanes(sum, Total{});
+    if (keys[g] > low && keys[g] < high) own.add(value_of(keys[g]) * scale);
+  const double sum = combine_lanes(own.total(), Total{});
   const int32_t kept_low = count_up_to(keys, low) - trim;
   const int32_t kept_high = clients - trim - count_up_to(keys, high - 1);
-  return sum + static_cast<double>(kept_low) * static_cast<double>(value_of(low)) +
-         static_cast<double>(kept_high) * static_cast<double>(value_of(high));
+  return sum + static_cast<double>(kept_low) * scaled(low) + static_cast<double>(kept_high) * scaled(high);
 }
 
 // keys[g] of lane l in warp w: before, coordinate l of client 32 g + w; after, coordinate w of client 32 g + l.
@@ -108,19 +109,21 @@ __device__ __forceinline__ void turn_round(Key (&keys)[G], int32_t clients) {
 template <class E, int G>
 __global__ void __launch_bounds__(kWarpThreads, 1) trimmed_warp(const Job job) {
   using Key = typename E::Key;
+  using S = Sums<E>;
   constexpr Key padding = static_cast<Key>(~Key{0});  // above the key of +infinity
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarp;
+  const int64_t first = job.begin + static_cast<int64_t>(blockIdx.x) * kWarp;
+  const Place loaded = place_at(job, first, lane);
+  const int32_t clients = loaded.inside ? job.clients : 0;
   Key keys[G];
 #pragma unroll
   for (int g = 0; g < G; ++g) {
     const int32_t client = g * kWarp + warp;
     keys[g] = padding;
-    if (client < job.clients && first + lane < job.size) keys[g] = key_of(ordered(read<E>(job, client, first + lane)));
+    if (client < clients) keys[g] = key_of(ordered(read<E>(loaded, client)));
   }
   turn_round(keys, job.clients);
-  const int64_t coordinate = first + warp;
-  if (coordinate >= job.size) return;
+  if (!place_at(job, first, warp).inside) return;
 
   Key least = padding, greatest = 0;
 #pragma unroll
@@ -132,15 +135,22 @@ __global__ void __launch_bounds__(kWarpThreads, 1) trimmed_warp(const Job job) {
   greatest = combine_lanes(greatest, Greatest{});
   const Key low = select(keys, job.trim, least, greatest);
   const Key high = select(keys, job.clients - 1 - job.trim, low, greatest);
+  const auto place_again = [&] {
+    return place_at(job, job.begin + static_cast<int64_t>(block_again()) * kWarp, threadIdx.x / kWarp);
+  };
   if (job.low) {
     if (lane == 0) {
-      static_cast<typename E::Lane*>(job.low)[coordinate] = value_of(low);
-      static_cast<typename E::Lane*>(job.high)[coordinate] = value_of(high);
+      const int64_t index = place_again().index - job.begin;
+      static_cast<typename E::Lane*>(job.low)[index] = value_of(low);
+      static_cast<typename E::Lane*>(job.high)[index] = value_of(high);
     }
     return;
   }
-  const double sum = sum_between(keys, low, high, job.clients, job.trim);
-  if (lane == 0) finish<E>(job, coordinate, divided<E>(job, sum));
+  const auto sum_of = [&](typename S::Value scale, double&) {
+    return sum_between<S>(keys, low, high, job.clients, job.trim, scale);
+  };
+  const double mean = mean_of<E, S, false>(job, sum_of);
+  if (lane == 0) finish<E>(job, place_again(), mean);
 }
 
 }  // namespace cuda

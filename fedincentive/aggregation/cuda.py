@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -73,6 +73,17 @@ def reduce_tensors(
     return reduce_on(load(), groups, code, wide, trim, weights, divisor, device.index, stream)
 
 
+def torch_memory(device: Any) -> Callable[[int], int]:
+    """allocate(bytes) by torch, which may have reserved all there is; the memory is held as long as the function is."""
+    held = []
+
+    def allocate(size: int) -> int:
+        held.append(sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, device=device))
+        return int(held[-1].data_ptr())
+
+    return allocate
+
+
 def reduce_on(
     module: ModuleType,
     groups: Sequence[Sequence[Any]],
@@ -93,7 +104,7 @@ def reduce_on(
         np.array([tensor.data_ptr() for group in sources for tensor in group], dtype=np.uint64),
         np.array([result.numel() for result in results], dtype=np.int64),
         np.array([result.data_ptr() for result in results], dtype=np.uint64),
-        *(len(groups[0]), code, wide, trim, weights, divisor, device, stream),
+        *(len(groups[0]), code, wide, trim, weights, divisor, device, stream, torch_memory(groups[0][0].device)),
     )
 
 
@@ -125,16 +136,27 @@ def reduce_arrays(
         np.array([array.ctypes.data for group in sources for array in group], dtype=np.uint64),
         np.array([output.size for output in outputs], dtype=np.int64),
         np.array([output.ctypes.data for output in outputs], dtype=np.uint64),
-        *(len(groups[0]), code, wide, trim, weights, divisor, device, 0),
+        *(len(groups[0]), code, wide, trim, weights, divisor, device, 0, memory_beside_torch(device)),
     )
+
+
+def memory_beside_torch(device: int) -> Callable[[int], int] | None:
+    """Torch's memory where torch uses CUDA in this process; None takes it from the driver."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    torch.cuda.current_stream(device).synchronize()  # torch may hand out what its stream still uses; ours are others
+    return torch_memory(f"cuda:{device}")
 
 
 def checked(module: ModuleType, call: Any, *arguments: Any) -> Found:
     try:
         found: Found = call(*arguments)
-    except module.CudaError as error:
+    except RuntimeError as error:  # the module's CudaError, or torch's when it has no memory left
+        if not isinstance(error, module.CudaError) and "out of memory" not in str(error):
+            raise
         raise NativeUnavailable(
-            f"{error}. `fedincentive doctor` shows driver and devices; without them, copy the updates to the CPU with "
-            f".cpu() and leave {DEVICE_VARIABLE} unset."
+            f"{str(error).rstrip('.')}. `fedincentive doctor` shows driver and devices; without them, copy the updates "
+            f"to the CPU with .cpu() and leave {DEVICE_VARIABLE} unset."
         ) from error
     return found

@@ -9,7 +9,17 @@ from types import ModuleType
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from conftest import CODES, Answer, load, reduce_rows, reduce_rows_on_cpu, same_results, zoo_rows  # noqa: E402
+from conftest import (  # noqa: E402
+    CODES,
+    Answer,
+    host_memory,
+    load,
+    reduce_groups,
+    reduce_rows,
+    reduce_rows_on_cpu,
+    same_results,
+    zoo_rows,
+)
 
 
 def halves(size: int) -> np.ndarray:
@@ -47,6 +57,23 @@ def pieces(module: ModuleType) -> bool:
     return differs(module, rows, trim=2, memory=60_000)
 
 
+def arrays(module: ModuleType) -> bool:
+    """Many arrays in one call, on the device and from the host, of sizes around a strip's."""
+    rng = np.random.default_rng(0)
+    groups = [rng.normal(size=(5, size)).astype(np.float32) for size in (1, 127, 128, 129, 0, 7, 300)]
+    return any(
+        not np.array_equal(made, reduce_rows_on_cpu(rows, trim=2).values)
+        for memory in (None, 30_000)
+        for rows, made in zip(groups, reduce_groups(module, groups, trim=2, memory=memory)[0], strict=True)
+    )
+
+
+def cancelling(module: ModuleType) -> bool:
+    """Sums that need more than the 24 bits of a float32."""
+    rows = np.float32([[1e6], [0.3], [-1e6], [0.4]]).repeat(3, axis=1)
+    return differs(module, rows, weights=np.float64([1, 2, 1, 2]))
+
+
 def orders(module: ModuleType) -> bool:
     """Kernels with shared memory, where the order in which the shim runs threads could matter."""
     cases = [(20, 3, True), (150, 50, True), (700, 200, False)]
@@ -72,10 +99,10 @@ def differs_separately(module: ModuleType, n: int, dtype: str, trim: int, weight
     cpu = reduce_rows_on_cpu(np.array(rows), dtype, trim, weights)
     pointers = np.array([row.ctypes.data for row in rows], np.uint64)
     differs = False
-    for call, last in ((module.reduce, 0), (module.reduce_from_host, 10**8)):
+    for call, last in ((module.reduce, (0, host_memory())), (module.reduce_from_host, (10**8, None))):
         out = np.empty_like(rows[0])
         target = np.array([out.ctypes.data], np.uint64)
-        settings = (len(rows), CODES[dtype], False, trim, list(weights), 0.0, 0, last)
+        settings = (len(rows), CODES[dtype], False, trim, list(weights), 0.0, 0, *last)
         ours = Answer(out, *call(pointers, np.array([out.size]), target, *settings))
         differs |= not same_results(ours, cpu, dtype).all()
     return differs

@@ -79,6 +79,15 @@ def test_no_device_is_said_with_the_remedy(simulated, monkeypatch):
         on_simulator(simulated, [[torch.zeros(3)] * 3], "float32")
 
 
+def test_memory_that_torch_does_not_have_is_said_with_the_remedy(simulated, monkeypatch):
+    def full(size):
+        raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+
+    monkeypatch.setattr(cuda, "torch_memory", lambda device: full)
+    with pytest.raises(NativeUnavailable, match=r"CUDA out of memory.*bytes\. `fedincentive doctor`.*\.cpu\(\)"):
+        on_simulator(simulated, [[torch.zeros(3)] * 3], "float32")
+
+
 def test_other_devices_are_refused():
     with pytest.raises(AggregationError, match="Client 1's update is on device meta; the kernels run on CPU and CUDA"):
         trimmed_mean([torch.zeros(3), torch.zeros(3, device="meta")], 0)
@@ -114,8 +123,10 @@ def test_the_built_module_imports_and_tells_what_it_has(installed):
 def test_the_built_module_says_when_there_is_no_device(installed, reduce):
     if installed.info()["devices"]:
         pytest.skip("There is a CUDA device here.")
-    with pytest.raises(installed.CudaError, match=r"looking for CUDA devices failed: .* \(cudaError\w+\)"):
+    with pytest.raises(installed.CudaError, match=r"looking for CUDA devices failed: .* \(cudaError\w+\)") as caught:
         reduce(installed, np.zeros((3, 4), np.float32))
+    if "InsufficientDriver" in str(caught.value):
+        assert "needs an NVIDIA driver 5" in str(caught.value) and "or later" in str(caught.value)
 
 
 def test_the_cpu_module_does_not_need_cuda(installed):

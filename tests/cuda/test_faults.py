@@ -12,7 +12,28 @@ FAULTS = {
     "NaN unmapped": ("device.cuh", "value == value ? value : infinity<T>()", "value", "float32.cu", "zoo"),
     "ties cut elsewhere": ("device.cuh", "seen_low >= trimmed", "seen_low > trimmed", "float32.cu", "zoo"),
     "bracket off by one": ("trimmed_streamed.cuh", "pivot(i) + 1;", "pivot(i) + 2;", "float32.cu", "many"),
-    "marks not cleared": ("reduce.cu", "memory.at(room.tally), 0,", "memory.at(room.tally), 1,", "reduce.cu", "zoo"),
+    "wrong array": (
+        "device.cuh",
+        "job.starts + middle) <= first",
+        "job.starts + middle) < first",
+        "float32.cu",
+        "arrays",
+    ),
+    "lost half of a pair": (
+        "sums.cuh",
+        "low += (high - (sum - part)) + (value - part);",
+        "low += part - part;",
+        "float32.cu",
+        "cancelling",
+    ),
+    "packed over its neighbour": (
+        "from_host.cu",
+        "result += padded(part.size * request_.result_size());",
+        "result += part.size;",
+        "from_host.cu",
+        "arrays",
+    ),
+    "marks not cleared": ("reduce.cu", "memory + room.tally, 0,", "memory + room.tally, 1,", "reduce.cu", "zoo"),
     "result not awaited": (
         "reduce.cu",
         'check(cudaStreamSynchronize(state_->stream), "running the kernels");',
@@ -20,7 +41,13 @@ FAULTS = {
         "reduce.cu",
         "zoo",
     ),
-    "buffers used too soon": ("from_host.cu", "      lanes[0]->finish(findings);\n", "", "from_host.cu", "pieces"),
+    "buffers used too soon": (
+        "from_host.cu",
+        "    lanes[0]->finish(findings);\n    lanes[0]->start",
+        "    lanes[0]->start",
+        "from_host.cu",
+        "pieces",
+    ),
 }
 
 
@@ -31,7 +58,7 @@ def test_a_fault_is_noticed(built, find_fault, name):
     assert broken.stdout == "noticed\n" or broken.returncode < 0, broken.stdout + broken.stderr
 
 
-@pytest.mark.parametrize("kind", ["warp", "network", "many", "zoo", "pieces"])
+@pytest.mark.parametrize("kind", ["warp", "network", "many", "zoo", "pieces", "arrays", "cancelling"])
 def test_without_a_fault_nothing_is_noticed(built, find_fault, kind):
     clean = find_fault(built.module, kind)
     assert clean.stdout == "fine\n", clean.stdout + clean.stderr
@@ -51,7 +78,7 @@ def test_no_byte_outside_is_touched(built_with_asan, find_fault):
 @pytest.mark.parametrize(
     "file, old, new",
     [
-        ("trimmed_network.cuh", "if (coordinate >= job.size) return;", "if (coordinate > job.size) return;"),
+        ("device.cuh", "place.coordinate < __ldg", "place.coordinate <= __ldg"),
         ("trimmed_warp.cuh", "2 * kWarp * (kWarp + 1)", "2 * kWarp * kWarp"),
     ],
     ids=["global", "shared"],

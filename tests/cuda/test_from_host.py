@@ -29,12 +29,6 @@ def test_too_little_memory_says_how_much_is_needed(simulated, reduce):
         reduce(simulated, np.zeros((10, 500), np.float32), memory=1000)
 
 
-def test_a_failed_allocation_names_the_error(simulated, reduce, monkeypatch):
-    monkeypatch.setenv("FEDINCENTIVE_SHIM_MEMORY", "10")
-    with pytest.raises(RuntimeError, match="allocating device memory failed: out of memory"):
-        reduce(simulated, np.zeros((10, 500), np.float32), trim=1)
-
-
 def test_no_device(simulated, reduce, monkeypatch):
     monkeypatch.setenv("FEDINCENTIVE_SHIM_DEVICES", "0")
     with pytest.raises(RuntimeError, match="looking for CUDA devices failed: no device"):

