@@ -6,16 +6,19 @@
 #include <atomic>
 #include <deque>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 
 #include "core/crc32c.hpp"
 #include "core/files.hpp"
 #include "core/plan.hpp"
 #include "core/process.hpp"
+#include "core/sha256.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/distances.hpp"
 #include "cpu/reduce.hpp"
 #include "cpu/stored.hpp"
+#include "plain.hpp"
 
 namespace py = pybind11;
 using namespace fedincentive;
@@ -201,6 +204,59 @@ std::vector<uint32_t> checksums(const py::buffer& data, int64_t chunk) {
   return found;
 }
 
+// The leaf of each record, SHA-256 of 0x00, its salt and itself (fedincentive/provenance/records.py).
+py::bytes sha256_leaves(const py::buffer& salts, const py::list& records) {
+  const py::buffer_info info = salts.request();
+  const size_t size = static_cast<size_t>(info.size * info.itemsize), count = records.size();
+  if (count > 0 && size % count != 0) throw std::invalid_argument("every record needs a salt of the same size");
+  const Compress fastest = sha256_ways().back();
+  const unsigned char* salt = static_cast<const unsigned char*>(info.ptr);
+  const unsigned char zero = 0;
+  std::string leaves(count * kDigest, '\0');
+  for (size_t i = 0; i < count; ++i) {
+    char* bytes = nullptr;
+    Py_ssize_t length = 0;
+    if (PyBytes_AsStringAndSize(PyList_GET_ITEM(records.ptr(), static_cast<Py_ssize_t>(i)), &bytes, &length) != 0)
+      throw py::error_already_set();
+    Sha256 hash(fastest);
+    hash.add(&zero, 1);
+    hash.add(salt + size / count * i, size / count);
+    hash.add(reinterpret_cast<unsigned char*>(bytes), static_cast<size_t>(length));
+    hash.finish(reinterpret_cast<unsigned char*>(&leaves[i * kDigest]));
+  }
+  return leaves;
+}
+
+// The node over each pair of hashes, SHA-256 of 0x01 and both (fedincentive/provenance/merkle.py); one left over is
+// not.
+py::bytes sha256_nodes(const py::buffer& hashes) {
+  const py::buffer_info info = hashes.request();
+  const size_t count = static_cast<size_t>(info.size * info.itemsize) / (2 * kDigest);
+  const Compress fastest = sha256_ways().back();
+  const unsigned char one = 1;
+  std::string nodes(count * kDigest, '\0');
+  for (size_t i = 0; i < count; ++i) {
+    Sha256 hash(fastest);
+    hash.add(&one, 1);
+    hash.add(static_cast<const unsigned char*>(info.ptr) + i * 2 * kDigest, 2 * kDigest);
+    hash.finish(reinterpret_cast<unsigned char*>(&nodes[i * kDigest]));
+  }
+  return nodes;
+}
+
+std::vector<py::bytes> sha256_every_way(const py::buffer& data) {
+  const py::buffer_info info = data.request();
+  std::vector<py::bytes> found;
+  for (const Compress way : sha256_ways()) {
+    std::string digest(kDigest, '\0');
+    Sha256 hash(way);
+    hash.add(static_cast<const unsigned char*>(info.ptr), static_cast<size_t>(info.size * info.itemsize));
+    hash.finish(reinterpret_cast<unsigned char*>(&digest[0]));
+    found.push_back(digest);
+  }
+  return found;
+}
+
 // (bytes read, errno, checksums)
 std::tuple<int64_t, int, std::vector<uint32_t>> read_file(int file, int64_t offset, int64_t address, int64_t size,
                                                           int64_t chunk) {
@@ -244,12 +300,16 @@ py::tuple reduce_files(const Sources& sources, std::tuple<int64_t, int64_t> rang
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Compiled kernels of fedincentive.aggregation; use the functions of that package instead.";
   module.def("reduce", &reduce_arrays);
+  module.def("plain", &plain, "Addresses of arrays or tensors that need no closer look, or None.");
   module.def("squared_distances", &distances);
   module.def("all_finite", &all_finite,
              "Whether values in memory are neither NaN nor infinite; also how fast memory is read.");
   module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
   module.def("crc32c_every_way", &checksum_every_way, "The same in all ways this processor has, for tests.");
   module.def("crc32c_chunks", &checksums, "The same of every chunk of them.");
+  module.def("sha256_leaves", &sha256_leaves, "The salted leaves of a list of records.");
+  module.def("sha256_nodes", &sha256_nodes, "The Merkle nodes over pairs of hashes.");
+  module.def("sha256_every_way", &sha256_every_way, "SHA-256 in all ways this processor has, for tests.");
   module.def("read_file", &read_file, "Reads from an open file to memory, with the CRC-32C of every chunk.");
   module.def("reduce_files", &reduce_files, "`reduce` over one entry of updates in files or memory, piece by piece.");
   module.def("cached_share", &cached_share, "The share of an open file that is in the system's cache.");

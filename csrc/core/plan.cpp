@@ -240,7 +240,8 @@ Plan best_plan(int64_t n, int64_t k) {
 }  // namespace
 
 PlanView Plan::view() const {
-  return {steps.data(), pairs.data(), wires_of.data(), static_cast<int64_t>(steps.size()), wires};
+  return {steps.data(), pairs.data(),  wires_of.data(), static_cast<int64_t>(steps.size()),
+          wires,        lowest.data(), highest.data()};
 }
 
 std::shared_ptr<const Plan> plan_for(int64_t n, int64_t k) {

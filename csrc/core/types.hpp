@@ -51,7 +51,8 @@ struct PlanView {
   const Pair* pairs;         // of compare steps
   const uint32_t* wires_of;  // of displace and keep steps
   int64_t step_count;
-  int64_t wires;  // how many there are
+  int64_t wires;                     // how many there are
+  const uint32_t *lowest, *highest;  // the wires of the trimmed values in the end, `trim` of each; null: none are
 };
 
 // What was unusual: coordinates that keep a non-finite value, those whose kept clients have no weight, and whose the

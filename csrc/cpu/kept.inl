@@ -1,4 +1,4 @@
-// What becomes of the values that are not trimmed: they are added up, or only their bounds are found. Included by
+// What becomes of the values that are not trimmed: they are added up, or not looked at. Included by
 // kernels.inl inside its namespace.
 
 // Widening to float64 costs more than comparing, so four values are added in their own precision first: two roundings
@@ -44,22 +44,7 @@ void add_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t coun
   }
 }
 
-// The smallest and the largest kept value of every coordinate.
-template <class E>
-void bound_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t count, typename E::Lane* low,
-                typename E::Lane* high) {
-  using Vector = typename E::Vector;
-  for (uint32_t w = 0; w < count; ++w) {
-    const typename E::Lane* from = wires + kept[w] * kTile<E>;
-    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-      const Vector value = load<Vector>(from + t);
-      store(low + t, smaller(value, load<Vector>(low + t)));
-      store(high + t, larger(load<Vector>(high + t), value));
-    }
-  }
-}
-
-// What a plan does with kept values: it adds them up, or only finds their bounds (for weighted.inl).
+// What a plan does with kept values: it adds them up, or nothing (for weighted.inl).
 struct AddKept {
   double* sums;
   template <class E, class V>
@@ -99,21 +84,10 @@ struct AddScaled {
   }
 };
 
-template <class Lane>
-struct BoundKept {
-  Lane *low, *high;
+// Nothing: only what is trimmed is of interest.
+struct Forget {
   template <class E, class V>
-  void take(int t, const V* values, int count) const {
-    V bottom = load<V>(low + t), top = load<V>(high + t);
-    for (int i = 0; i < count; ++i) {
-      bottom = smaller(values[i], bottom);
-      top = larger(values[i], top);
-    }
-    store(low + t, bottom);
-    store(high + t, top);
-  }
+  void take(int, const V*, int) const {}
   template <class E>
-  void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
-    bound_kept<E>(wires, kept, count, low, high);
-  }
+  void take_wires(const typename E::Lane*, const uint32_t*, uint32_t) const {}
 };

@@ -44,7 +44,7 @@ void walk(const TileJob& job, int64_t begin, int64_t end, int64_t full, SumTile 
   for (int64_t at = begin; at < end; at += full) {
     const int64_t count = end - at < full ? end - at : full;
     sum(job, scratch, at, count);
-    finish<E>(job, scratch, at, count, full);
+    finish<E>(job, scratch, at, count, full == kSpan ? padded(count) : full);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 
 #include "../core/plan.hpp"
 #include "../core/sorting.hpp"
@@ -42,20 +43,37 @@ void gather(const void* base, const Layout& layout, int64_t item, int64_t begin,
 
 namespace {
 
+// A part of one array, or several small arrays whole: those lie side by side in one tile then.
 struct Chunk {
   const Segment* segment;
   int64_t begin, end;
+  std::vector<const Segment*> packed;
 };
+constexpr int64_t kPackedBytes = int64_t{16} << 20;
 
 // Chunks depend on the data alone, never on the number of threads. About 4 MB each, so that handing them out costs
 // nothing, and a multiple of every tile.
 std::vector<Chunk> divide(const Request& request) {
   const int64_t bytes = std::max<int64_t>(request.clients, 1) * item_size(request.dtype);
   const int64_t length = std::max<int64_t>(1, (int64_t{4} << 20) / bytes / kSpan) * kSpan;
+  const int64_t most = std::min<int64_t>(kSpan, kPackedBytes / bytes);  // values that are packed together
   std::vector<Chunk> chunks;
-  for (const Segment& segment : request.segments)
-    for (int64_t at = 0; at < segment.size; at += length)
-      chunks.push_back({&segment, at, std::min(segment.size, at + length)});
+  Chunk small{nullptr, 0, 0, {}};
+  for (const Segment& segment : request.segments) {
+    if (segment.size <= most / 4) {
+      if (small.end + segment.size > most) {
+        chunks.push_back(std::move(small));
+        small = Chunk{nullptr, 0, 0, {}};
+      }
+      small.packed.push_back(&segment);
+      small.end += segment.size;
+    } else {
+      for (int64_t at = 0; at < segment.size; at += length)
+        chunks.push_back({&segment, at, std::min(segment.size, at + length), {}});
+    }
+  }
+  if (small.packed.size() == 1) small = Chunk{small.packed[0], 0, small.end, {}};
+  if (small.end > 0) chunks.push_back(std::move(small));
   return chunks;
 }
 
@@ -69,6 +87,43 @@ Memory allocate(int64_t bytes) {
   if (!memory) throw std::bad_alloc();
   return Memory(static_cast<unsigned char*>(memory));
 }
+
+// The values of all arrays of a chunk, client after client, and room for their results.
+class Packed {
+ public:
+  Packed(const Request& request, const Chunk& chunk)
+      : item_(item_size(request.dtype)),
+        out_item_(request.wide_output ? 8 : item_),
+        memory_(allocate((request.clients * item_ + out_item_) * chunk.end)) {
+    unsigned char* to = memory_.get();
+    for (int64_t client = 0; client < request.clients; ++client) {
+      pointers_.push_back(to);
+      for (const Segment* segment : chunk.packed) {
+        const Layout* layout = segment->layouts ? segment->layouts[client] : nullptr;
+        if (layout)
+          gather(segment->pointers[client], *layout, item_, 0, segment->size, to);
+        else if (segment->size > 0)
+          std::memcpy(to, segment->pointers[client], static_cast<size_t>(segment->size * item_));
+        to += segment->size * item_;
+      }
+    }
+    segment_ = {pointers_.data(), nullptr, chunk.end, to};
+  }
+  const Segment& segment() const { return segment_; }
+  void hand_out(const Chunk& chunk) const {
+    const auto* from = static_cast<const unsigned char*>(segment_.out);
+    for (const Segment* segment : chunk.packed) {
+      if (segment->size > 0) std::memcpy(segment->out, from, static_cast<size_t>(segment->size * out_item_));
+      from += segment->size * out_item_;
+    }
+  }
+
+ private:
+  int64_t item_, out_item_;
+  Memory memory_;
+  std::vector<const void*> pointers_;
+  Segment segment_{};
+};
 
 // A thread costs some tens of microseconds: worth it from about a megabyte of updates each.
 int64_t useful_threads(const Request& request) {
@@ -111,7 +166,9 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     Unusual unusual{0, 0, here.data()};
     TileJob job{};
     job.dtype = request.dtype;
-    job.segment = *chunk.segment;
+    std::optional<Packed> packed;
+    if (!chunk.segment) packed.emplace(request, chunk);
+    job.segment = packed ? packed->segment() : *chunk.segment;
     if (plan) job.plan = plan->view();
     job.clients = request.clients;
     job.trim = request.trim;
@@ -123,6 +180,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     job.scratch = scratch[static_cast<size_t>(worker)].get();
     job.unusual = &unusual;
     (request.dtype == Dtype::float64 ? kernels.reduce_wides : kernels.reduce_singles)(job, chunk.begin, chunk.end);
+    if (packed) packed->hand_out(chunk);
     if (unusual.not_finite || unusual.weightless) {
       found = true;
       const std::lock_guard<std::mutex> lock(mutex);

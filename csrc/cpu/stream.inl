@@ -46,37 +46,41 @@ FEDINCENTIVE_INLINE void sort_ends(V* values) {
   }
 }
 
-template <class E, int Block>
+// Where only the ends are asked for nothing is added up, and NaN is infinity as it is read.
+template <class E, int Block, bool OnlyEnds>
 FEDINCENTIVE_INLINE void read_values(const typename E::Lane* const* from, int64_t at, typename E::Vector* values) {
   read_ahead<kNear>(from, Block, at);
-  for (int i = 0; i < Block; ++i) values[i] = load<typename E::Vector>(from[i] + at);
+  for (int i = 0; i < Block; ++i)
+    values[i] = OnlyEnds ? read_ordered<E>(from[i] + at) : load<typename E::Vector>(from[i] + at);
 }
 
-template <class E, int K>
+template <class E, int K, bool OnlyEnds = false>
 FEDINCENTIVE_INLINE void begin_ends(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t at) {
   constexpr int block = kFirstBlock<K>;
   typename E::Vector values[block];
-  read_values<E, block>(from, at, values);
+  read_values<E, block, OnlyEnds>(from, at, values);
   sort_ends<block, K>(values);
   for (int i = 0; i < K; ++i) ends.low[i] = values[i];
   for (int i = 0; i < K; ++i) ends.high[i] = values[block - K + i];
-  for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(Doubles{}, values + K, block - 2 * K, part);
+  for (int part = 0; part < E::parts; ++part)
+    ends.total[part] = OnlyEnds ? Doubles{} : add_values(Doubles{}, values + K, block - 2 * K, part);
 }
 
 // Of two sorted lists, min(x_i, y_{k-1-i}) are the k smallest; they rise and then fall, which a bitonic merge sorts
 // again. What leaves the low list is no larger than any of the high one and stays where it is when that takes its turn,
 // even where a block is so short that its ends overlap.
-template <class E, int K, int Block>
+template <class E, int K, int Block, bool OnlyEnds = false>
 FEDINCENTIVE_INLINE void pass(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t at) {
   constexpr int exchanged = Block < K ? Block : K;
   typename E::Vector values[Block];
-  read_values<E, Block>(from, at, values);
+  read_values<E, Block, OnlyEnds>(from, at, values);
   sort_ends<Block, K>(values);
   for (int i = 0; i < exchanged; ++i) exchange(ends.low[K - 1 - i], values[i]);
   sort_bitonic<K, true>(ends.low);
   for (int i = 0; i < exchanged; ++i) exchange(values[Block - 1 - i], ends.high[i]);
   sort_bitonic<K, false>(ends.high);
-  for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(ends.total[part], values, Block, part);
+  if constexpr (!OnlyEnds)
+    for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(ends.total[part], values, Block, part);
 }
 
 // Memory that is asked for a line of each of many clients in turn runs at half its speed, for a whole tile of each at
@@ -95,13 +99,13 @@ FEDINCENTIVE_INLINE void ask_for_tiles(const typename E::Lane* const* from, int6
 }
 
 // What is left of the clients after whole blocks: half a block, a quarter, ...
-template <class E, int K, int Block>
+template <class E, int K, int Block, bool OnlyEnds = false>
 FEDINCENTIVE_INLINE void pass_rest(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t clients, int64_t at) {
   if (clients & Block) {
-    pass<E, K, Block>(ends, from, at);
+    pass<E, K, Block, OnlyEnds>(ends, from, at);
     from += Block;
   }
-  if constexpr (Block > 1) pass_rest<E, K, Block / 2>(ends, from, clients, at);
+  if constexpr (Block > 1) pass_rest<E, K, Block / 2, OnlyEnds>(ends, from, clients, at);
 }
 
 // Between groups of clients the ends wait in rows of scratch memory.
@@ -207,5 +211,50 @@ SumTile streamed_sum(int64_t n, int64_t k) {
       {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sum_few<E, 3, 7>}};
   if (k > kMaxStreamed) return nullptr;
   if (n < 8) return few[k - 1][n];
+  return n >= (k <= 4 ? 8 : k <= 8 ? 16 : 32) ? any[k - 1] : nullptr;
+}
+
+// The largest of the k smallest values of every coordinate and the smallest of the k largest, to two rows of scratch
+// memory.
+template <class E, int K>
+void bound_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  using Lane = typename E::Lane;
+  auto* rows = reinterpret_cast<Lane*>(scratch.wires);
+  const bool whole = !job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane);
+  const Lane* from[kTogether];
+  for (int64_t client = 0; client < job.clients; client += kTogether) {
+    const int64_t clients = job.clients - client < kTogether ? job.clients - client : kTogether;
+    const auto* origin = reinterpret_cast<const Lane* const*>(job.segment.pointers) + client;
+    for (int i = 0; i < clients; ++i) from[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
+    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+      if (whole && job.clients >= kMany) ask_for_tiles<E>(origin, clients, begin, t);
+      Ends<E, K> ends;
+      int64_t passed = 0;
+      if (client == 0) {
+        begin_ends<E, K, true>(ends, from, t);
+        passed = kFirstBlock<K>;
+      } else {
+        take_up<E, K>(ends, rows, scratch.sums, t);
+      }
+      for (; passed + kBlock<K> <= clients; passed += kBlock<K>) pass<E, K, kBlock<K>, true>(ends, from + passed, t);
+      pass_rest<E, K, kBlock<K> / 2, true>(ends, from + passed, clients - passed, t);
+      if (client + clients < job.clients) {
+        put_aside<E, K>(ends, rows, scratch.sums, t);
+        continue;
+      }
+      store(reinterpret_cast<Lane*>(scratch.low) + t, ends.low[K - 1]);
+      store(reinterpret_cast<Lane*>(scratch.high) + t, ends.high[0]);
+    }
+  }
+}
+
+// The function for n clients and k per side, or null if a plan is needed.
+template <class E>
+SumTile streamed_bounds(int64_t n, int64_t k) {
+  static constexpr SumTile any[] = {bound_streamed<E, 1>,  bound_streamed<E, 2>,  bound_streamed<E, 3>,
+                                    bound_streamed<E, 4>,  bound_streamed<E, 5>,  bound_streamed<E, 6>,
+                                    bound_streamed<E, 7>,  bound_streamed<E, 8>,  bound_streamed<E, 9>,
+                                    bound_streamed<E, 10>, bound_streamed<E, 11>, bound_streamed<E, 12>};
+  if (k > kMaxStreamed) return nullptr;
   return n >= (k <= 4 ? 8 : k <= 8 ? 16 : 32) ? any[k - 1] : nullptr;
 }

@@ -120,10 +120,19 @@ struct Wides {
   static constexpr int parts = 1;
 };
 
-inline Floats widen_bfloat16s(const uint16_t* from) {
+FEDINCENTIVE_INLINE Floats widen_bfloat16s(const uint16_t* from) {
   return reinterpret_cast<Floats>(__builtin_convertvector(load<HalfWords>(from), Words) << 16);
 }
 
+#if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
+FEDINCENTIVE_INLINE Floats widen_float16s(const uint16_t* from) {
+  return _mm512_cvtph_ps(reinterpret_cast<__m256i>(load<HalfWords>(from)));
+}
+#elif defined(__F16C__) && FEDINCENTIVE_VECTOR_BYTES == 32
+FEDINCENTIVE_INLINE Floats widen_float16s(const uint16_t* from) {
+  return _mm256_cvtph_ps(reinterpret_cast<__m128i>(load<HalfWords>(from)));
+}
+#else
 inline Floats widen_float16s(const uint16_t* from) {  // widen_float16 of half.hpp, all lanes at once
   const Words half = __builtin_convertvector(load<HalfWords>(from), Words);
   const Words exponent_mask = Words{} + (0x7c00u << 13);
@@ -137,6 +146,7 @@ inline Floats widen_float16s(const uint16_t* from) {  // widen_float16 of half.h
   bits = (is_subnormal & subnormal) | (~is_subnormal & bits);
   return reinterpret_cast<Floats>(bits | ((half & 0x8000u) << 16));
 }
+#endif
 
 template <class M>
 FEDINCENTIVE_INLINE bool all_true(M mask) {  // a true lane is -1

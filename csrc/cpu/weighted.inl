@@ -1,36 +1,115 @@
-// The sums of a trimmed mean with weights: a plan finds the bounds of what is kept, then clients are read again.
-// Included by kernels.inl inside its namespace.
+// The sums of a trimmed mean with weights: first the two cuts are found, the largest value trimmed on the low side and
+// the smallest on the high one; then the clients are read again, while they are in the cache. Included by kernels.inl
+// inside its namespace.
 
-// sums[0..lanes) += factor * values
-template <class V>
-FEDINCENTIVE_INLINE void add_lanes(double* sums, V values, double factor) {
-  for (int part = 0; part < static_cast<int>(sizeof(float)) * 2 / static_cast<int>(sizeof(values[0])); ++part) {
-    double* to = sums + part * (kVector / 8);
-    store(to, load<Doubles>(to) + widen_part(values, part) * factor);
+// The cuts of a tile, to scratch.low and scratch.high.
+template <class E>
+void find_cuts(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  using Vector = typename E::Vector;
+  using Lane = typename E::Lane;
+  if (const SumTile streamed = streamed_bounds<E>(job.clients, job.trim)) return streamed(job, scratch, begin, count);
+  run_plan<E>(job, scratch, begin, count, Forget{});
+  const auto* wires = reinterpret_cast<const Lane*>(scratch.wires);
+  const auto row = [&](uint32_t wire, int t) { return load<Vector>(wires + wire * kTile<E> + t); };
+  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    Vector low = row(job.plan.lowest[0], t), high = row(job.plan.highest[0], t);
+    for (int64_t i = 1; i < job.trim; ++i) {
+      low = larger(row(job.plan.lowest[i], t), low);
+      high = smaller(row(job.plan.highest[i], t), high);
+    }
+    store(reinterpret_cast<Lane*>(scratch.low) + t, low);
+    store(reinterpret_cast<Lane*>(scratch.high) + t, high);
   }
 }
 
-// Kept are the values strictly between the smallest and the largest kept one, and of those equal to these the clients
-// that a stable sort would keep: on the low side the first of them are trimmed, on the high side the last.
+// The lanes of one part of a mask, as wide as a double.
+FEDINCENTIVE_INLINE LongMask widen_mask(IntMask mask, int part) {
+  typedef int32_t HalfMask __attribute__((vector_size(kVector / 2)));
+  HalfMask half[2];
+  std::memcpy(half, &mask, sizeof mask);
+  return __builtin_convertvector(half[part], LongMask);
+}
+FEDINCENTIVE_INLINE LongMask widen_mask(LongMask mask, int) { return mask; }
+
+// sums += weight * shrink * value and weights += weight, where a lane is kept; client after client, in their order
 template <class E>
-void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+struct Kept {
+  Doubles sums[E::parts], weights[E::parts];
+
+  FEDINCENTIVE_INLINE void take_up(const Scratch& scratch, int t, bool first) {
+    for (int part = 0; part < E::parts; ++part) {
+      const int at = t + part * (kVector / 8);
+      sums[part] = first ? Doubles{} : load<Doubles>(scratch.sums + at);
+      weights[part] = first ? Doubles{} : load<Doubles>(scratch.weights + at);
+    }
+  }
+  FEDINCENTIVE_INLINE void add(typename E::Vector value, typename E::Mask keep, double weight, double scaled) {
+    const auto masked = reinterpret_cast<typename E::Vector>(keep & reinterpret_cast<typename E::Mask>(value));
+    for (int part = 0; part < E::parts; ++part) {
+      sums[part] += widen_part(masked, part) * scaled;
+      weights[part] +=
+          reinterpret_cast<Doubles>(widen_mask(keep, part) & reinterpret_cast<LongMask>(Doubles{} + weight));
+    }
+  }
+  FEDINCENTIVE_INLINE void put_aside(const Scratch& scratch, int t) const {
+    for (int part = 0; part < E::parts; ++part) {
+      store(scratch.sums + t + part * (kVector / 8), sums[part]);
+      store(scratch.weights + t + part * (kVector / 8), weights[part]);
+    }
+  }
+};
+
+// Where no value that is kept equals a cut, the values strictly between the cuts are those that are kept. That it was
+// so is seen from their number. Returns false where it was not.
+template <class E>
+bool sum_between_cuts(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
   using Vector = typename E::Vector;
   using Mask = typename E::Mask;
   using Lane = typename E::Lane;
   using Count = typename E::Count;
-  Lane* low = reinterpret_cast<Lane*>(scratch.low);
-  Lane* high = reinterpret_cast<Lane*>(scratch.high);
+  const Lane *low = reinterpret_cast<const Lane*>(scratch.low), *high = reinterpret_cast<const Lane*>(scratch.high);
+  Count* counts = reinterpret_cast<Count*>(scratch.counts);
+  const Mask expected = Mask{} + static_cast<Count>(job.clients - 2 * job.trim);
+  Mask as_expected = ~Mask{};
+  const Lane* from[kTogether];
+  for (int64_t client = 0; client < job.clients; client += kTogether) {
+    const int clients = static_cast<int>(job.clients - client < kTogether ? job.clients - client : kTogether);
+    for (int i = 0; i < clients; ++i) from[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
+    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+      const Vector bottom = load<Vector>(low + t), top = load<Vector>(high + t);
+      Kept<E> kept;
+      kept.take_up(scratch, t, client == 0);
+      Mask number = client == 0 ? Mask{} : load<Mask>(counts + t);
+      for (int i = 0; i < clients; ++i) {  // a NaN is not between them, as the comparison is false
+        const Vector value = load<Vector>(from[i] + t);
+        const Mask keep = reinterpret_cast<Mask>(value > bottom) & reinterpret_cast<Mask>(value < top);
+        const double weight = job.weights[client + i];
+        number -= keep;
+        kept.add(value, keep, weight, weight * job.shrink);
+      }
+      kept.put_aside(scratch, t);
+      if (client + clients < job.clients)
+        store(counts + t, number);
+      else
+        as_expected &= reinterpret_cast<Mask>(number == expected);
+    }
+  }
+  return all_true(as_expected);
+}
+
+// Of the values that equal a cut the clients that a stable sort would keep: on the low side the first of them are
+// trimmed, on the high side the last.
+template <class E>
+void sum_among_equals(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  using Vector = typename E::Vector;
+  using Mask = typename E::Mask;
+  using Lane = typename E::Lane;
+  using Count = typename E::Count;
+  const Lane *low = reinterpret_cast<const Lane*>(scratch.low), *high = reinterpret_cast<const Lane*>(scratch.high);
   Count* counts = reinterpret_cast<Count*>(scratch.counts);
   Count *below = counts, *above = below + kTile<E>, *at_high = above + kTile<E>, *seen_low = at_high + kTile<E>,
         *seen_high = seen_low + kTile<E>;
-  fill(scratch.sums, 0, kTile<E>);
-  fill(scratch.weights, 0, kTile<E>);
-  for (int t = 0; t < kTile<E>; ++t) {
-    low[t] = static_cast<Lane>(__builtin_inf());
-    high[t] = -static_cast<Lane>(__builtin_inf());
-  }
   std::memset(counts, 0, sizeof(Count) * 5 * kTile<E>);
-  run_plan<E>(job, scratch, begin, count, BoundKept<Lane>{low, high});
   for (int64_t client = 0; client < job.clients; ++client) {
     const auto* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {  // a true lane is -1
@@ -44,7 +123,6 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
   for (int64_t client = 0; client < job.clients; ++client) {
     const auto* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
     const double weight = job.weights[client], scaled = weight * job.shrink;
-    const Vector ones = Vector{} + static_cast<Lane>(1);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const Vector value = read_ordered<E>(from + t), bottom = load<Vector>(low + t), top = load<Vector>(high + t);
       const Mask is_low = reinterpret_cast<Mask>(value == bottom), is_high = reinterpret_cast<Mask>(value == top);
@@ -55,11 +133,18 @@ void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t be
           reinterpret_cast<Mask>(value > bottom) | (is_low & reinterpret_cast<Mask>(before_low >= trimmed_low));
       const Mask keep_high =
           reinterpret_cast<Mask>(value < top) | (is_high & reinterpret_cast<Mask>(before_high < kept_high));
-      const Mask keep = keep_low & keep_high;
       store(seen_low + t, before_low - is_low);
       store(seen_high + t, before_high - is_high);
-      add_lanes(scratch.sums + t, reinterpret_cast<Vector>(keep & reinterpret_cast<Mask>(value)), scaled);
-      add_lanes(scratch.weights + t, reinterpret_cast<Vector>(keep & reinterpret_cast<Mask>(ones)), weight);
+      Kept<E> kept;
+      kept.take_up(scratch, t, client == 0);
+      kept.add(value, keep_low & keep_high, weight, scaled);
+      kept.put_aside(scratch, t);
     }
   }
+}
+
+template <class E>
+void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  find_cuts<E>(job, scratch, begin, count);
+  if (!sum_between_cuts<E>(job, scratch, begin, count)) sum_among_equals<E>(job, scratch, begin, count);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def reduce(
         elif (target := cuda.host_device()) is not None:
             made, answer = send_arrays(chosen, code, settings, target)
         else:
-            made, answer = reduce_arrays(chosen, code, settings, share, threads, early)
+            made, answer = reduce_arrays(chosen, batch.clients, code, settings, share, threads, early)
         for position, result in zip(positions, made, strict=True):
             results[position] = result
         found.not_finite += answer[0]
@@ -72,23 +73,29 @@ def reduce(
 
 
 def reduce_arrays(
-    entries: list[Field], code: int, settings: Settings, share: float, threads: int | None, early: bool
+    entries: list[Field],
+    clients: int,
+    code: int,
+    settings: Settings,
+    share: float,
+    threads: int | None,
+    early: bool,
 ) -> tuple[list[Any], Any]:
     """Entries of one dtype in host memory, on the CPU."""
     wide, results, outputs = settings[0], [], []
     strided: list[tuple[int, int, Sequence[int], Sequence[int]]] = []
     for segment, entry in enumerate(entries):
-        order = None if wide else memory_order(entry.arrays)
+        order = None if wide else tuple(range(len(entry.shape))) if entry.plain else memory_order(entry.arrays)
         result, output = wide_like(entry) if wide else empty_like(entry, order)
         results.append(result)
-        outputs.append(output.__array_interface__["data"][0])
+        outputs.append(output.ctypes.data)
         if order is None:
             strided += strides_of(segment, entry)
     return results, native.load().reduce(
-        addresses([entry.arrays for entry in entries]),
-        np.array([entry.arrays[0].size for entry in entries], dtype=np.int64),
+        np.concatenate([addresses_of(entry) for entry in entries]),
+        np.array([math.prod(entry.shape) for entry in entries], dtype=np.int64),
         np.array(outputs, dtype=np.uint64),
-        len(entries[0].arrays),
+        clients,
         strided,
         code,
         *settings,
@@ -107,7 +114,7 @@ def send_arrays(entries: list[Field], code: int, settings: Settings, device: int
 
 
 def wide_like(entry: Field) -> tuple[np.ndarray, np.ndarray]:
-    array = np.empty(entry.arrays[0].shape)
+    array = np.empty(entry.shape)
     return array, array
 
 
@@ -129,14 +136,14 @@ def squared_distances(
             f"The updates are on device {entries[0].original.device}; distances between clients are taken on the CPU. "
             "Copy the updates with .cpu() first."
         )
-    arrays = [entry.arrays + ([center[e]] if center is not None else []) for e, entry in enumerate(entries)]
+    pointers = [part for e, entry in enumerate(entries) for part in (addresses_of(entry), address_of(center, e))]
     participants = batch.clients + (center is not None)
     dtypes = [code for entry in entries for code in [entry.code] * batch.clients + [FLOAT64] * (center is not None)]
     if not entries:
         return np.zeros(batch.clients if center is not None else (batch.clients, batch.clients))
     flat = native.load().squared_distances(
-        addresses(arrays),
-        np.array([group[0].size for group in arrays], dtype=np.int64),
+        np.concatenate(pointers),
+        np.array([math.prod(entry.shape) for entry in entries], dtype=np.int64),
         participants,
         [layout for segment, entry in enumerate(entries) for layout in strides_of(segment, entry)],
         dtypes,
@@ -152,6 +159,8 @@ def squared_distances(
 
 def strides_of(segment: int, entry: Field) -> list[tuple[int, int, Sequence[int], Sequence[int]]]:
     """Shape and strides of the clients whose values are not in C order."""
+    if entry.plain is not None:
+        return []
     return [
         (segment, client, array.shape, array.strides)
         for client, array in enumerate(entry.arrays)
@@ -159,6 +168,14 @@ def strides_of(segment: int, entry: Field) -> list[tuple[int, int, Sequence[int]
     ]
 
 
-def addresses(groups: list[list[np.ndarray]]) -> np.ndarray:
-    """The address of every array, entry after entry."""
-    return np.array([array.__array_interface__["data"][0] for group in groups for array in group], dtype=np.uint64)
+def addresses_of(entry: Field) -> np.ndarray:
+    """The address of every client's array."""
+    if entry.plain is not None:
+        return entry.plain.addresses
+    return np.array([array.__array_interface__["data"][0] for array in entry.arrays], dtype=np.uint64)
+
+
+def address_of(center: list[np.ndarray] | None, position: int) -> np.ndarray:
+    """That of the center's array, which is one more participant's, if there is one."""
+    found = [] if center is None else [center[position].__array_interface__["data"][0]]
+    return np.array(found, dtype=np.uint64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from functools import cache
 from importlib import import_module
@@ -77,9 +78,13 @@ def thread_count(threads: int | None = None) -> int:
             raise SettingError(f"{source}={text!r} must be a whole number from 1 to {MOST_THREADS}.")
     if value is None:
         return available_cores()
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= MOST_THREADS:
+    try:
+        count = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = -1
+    if not 1 <= count <= MOST_THREADS:
         raise SettingError(f"{source}={value!r} must be a whole number from 1 to {MOST_THREADS}.")
-    return int(value)
+    return count
 
 
 def available_cores() -> int:

@@ -41,7 +41,7 @@ def gather(updates: Iterable[Any]) -> Batch | StoredBatch:
     if isinstance(updates, StoredUpdates):
         return updates.batch()
     items, _ = without_counts(updates)
-    if any(isinstance(item, (str, Path, StoredUpdate)) for item in items):
+    if any(issubclass(kind, (str, Path, StoredUpdate)) for kind in set(map(type, items))):
         return StoredUpdates(items).batch()
     return read(items)
 

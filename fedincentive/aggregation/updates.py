@@ -16,26 +16,68 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
+from . import native
 
 CENTER = -1  # who a center is, beside clients 0, 1, ...
 FLOAT32, FLOAT64, FLOAT16, BFLOAT16 = range(4)
-NUMPY_CODES = {np.dtype(np.float32): FLOAT32, np.dtype(np.float64): FLOAT64, np.dtype(np.float16): FLOAT16}
+NUMPY_CODES: dict[np.dtype, int] = {
+    np.dtype(np.float32): FLOAT32,
+    np.dtype(np.float64): FLOAT64,
+    np.dtype(np.float16): FLOAT16,
+}
+DTYPES: dict[int, np.dtype] = {code: dtype for dtype, code in NUMPY_CODES.items()}
 TORCH_CODES = {"torch.float32": FLOAT32, "torch.float64": FLOAT64, "torch.float16": FLOAT16, "torch.bfloat16": BFLOAT16}
 
 
-@dataclass(frozen=True)
 class Field:
-    """One named array of all clients: `arrays[i]` is a view of client i's values (bfloat16 as 16-bit integers)."""
+    """One named array of all clients: `arrays[i]` is a view of client i's values (bfloat16 as 16-bit integers).
 
-    name: str | None  # None: the update is a single array
-    code: int | None  # None: integers or booleans
-    arrays: list[np.ndarray]
-    original: Any  # client 0's array or tensor, whose kind, dtype and device the result takes
+    Where all of them are plain (see csrc/plain.hpp) their addresses are known and views are only made if asked for.
+    """
+
+    def __init__(
+        self,
+        name: str | None,  # None: the update is a single array
+        code: int | None,  # None: integers or booleans
+        arrays: list[np.ndarray] | None,
+        original: Any,  # client 0's array or tensor, whose kind, dtype and device the result takes
+        plain: PlainArrays | None = None,
+    ) -> None:
+        self.name, self.code, self.original, self.plain = name, code, original, plain
+        self._arrays = arrays
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        if self._arrays is None and self.plain is not None:
+            self._arrays = [view(self.name, index, item)[0] for index, item in enumerate(self.plain.items)]
+        return self._arrays or []
 
     @property
     def on_device(self) -> bool:
         """Whether `arrays` are CUDA tensors."""
-        return not isinstance(self.arrays[0], np.ndarray)
+        return self.plain is None and not isinstance(self.arrays[0], np.ndarray)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.plain.shape if self.plain is not None else tuple(self.arrays[0].shape)
+
+    def select(self, clients: Sequence[int]) -> Field:
+        """The same with only some clients, in the given order."""
+        if self.plain is not None:
+            return Field(self.name, self.code, None, self.original, self.plain.select(clients))
+        return Field(self.name, self.code, [self.arrays[i] for i in clients], self.original)
+
+
+@dataclass(frozen=True)
+class PlainArrays:
+    """Arrays or tensors of one dtype and shape, each with its values one after the other."""
+
+    items: list[Any]
+    shape: tuple[int, ...]
+    addresses: np.ndarray
+
+    def select(self, clients: Sequence[int]) -> PlainArrays:
+        return PlainArrays([self.items[i] for i in clients], self.shape, self.addresses[list(clients)])
 
 
 @dataclass(frozen=True)
@@ -64,7 +106,7 @@ class Batch:
 
     def squared_norms(self, **options: Any) -> np.ndarray:
         """||x_i||^2 over all floating entries."""
-        return self.squared_distances(center=[np.zeros(entry.arrays[0].shape) for entry in self.floating()], **options)
+        return self.squared_distances(center=[np.zeros(entry.shape) for entry in self.floating()], **options)
 
     def average(self, clients: Sequence[int], **options: Any) -> Any:
         """The update that is a (weighted) mean of some clients; counters are those of all."""
@@ -76,10 +118,7 @@ class Batch:
 
     def select(self, clients: Sequence[int]) -> Batch:
         """The same with only some clients, in the given order."""
-        chosen = [
-            Field(entry.name, entry.code, [entry.arrays[i] for i in clients], entry.original) for entry in self.entries
-        ]
-        return Batch(len(clients), chosen, self.container)
+        return Batch(len(clients), [entry.select(clients) for entry in self.entries], self.container)
 
     def whose(self, client: int) -> str:
         """How errors call a client."""
@@ -113,10 +152,17 @@ def without_counts(updates: Iterable[Any]) -> tuple[list[Any], list[float] | Non
 
     FedML's users hold the first, Flower's the second.
     """
-    items = list(updates)
+    try:
+        items = list(updates)
+    except TypeError:
+        raise AggregationError(
+            f"updates is a {type(updates).__name__}: give a list with an update for each client."
+        ) from None
+    if not items or not isinstance(items[0], (list, tuple)):
+        return items, None
     ways = [[isinstance(part, (int, float, np.integer)) and not isinstance(part, bool) for part in item]
             if isinstance(item, (list, tuple)) and len(item) == 2 else [] for item in items]  # fmt: skip
-    if not items or not all(sum(way) == 1 for way in ways):
+    if not all(sum(way) == 1 for way in ways):
         return items, None
     return [item[way.index(False)] for item, way in zip(items, ways, strict=True)], [
         float(item[way.index(True)]) for item, way in zip(items, ways, strict=True)
@@ -181,6 +227,8 @@ def check_names(names: list[str], index: int, item: Any) -> None:
         raise AggregationError(
             f"{whose(None, index)} is a {type(item).__name__} but client 0's is a mapping; all must be of one kind."
         )
+    if len(item) == len(names) and all(map(item.__contains__, names)):
+        return
     missing = [name for name in names if name not in item]
     extra = [name for name in item if name not in names] if len(item) + len(missing) != len(names) else []
     if missing or extra:
@@ -190,6 +238,10 @@ def check_names(names: list[str], index: int, item: Any) -> None:
 
 
 def read_entry(name: str | None, items: list[Any], who: Sequence[int]) -> Field:
+    found = native.load().plain(items, *tensor_types())
+    if found is not None:
+        code, _, shape, addresses = found
+        return Field(name, code, None, items[0], PlainArrays(items, shape, np.frombuffer(addresses, np.uint64)))
     views = [view(name, index, item) for index, item in zip(who, items, strict=True)]
     first, code, kind = views[0]
     device = None if kind is np.ndarray else items[0].device
@@ -203,6 +255,17 @@ def read_entry(name: str | None, items: list[Any], who: Sequence[int]) -> Field:
         if array.shape != first.shape:
             refuse(name, index, "has shape", array.shape, first.shape)
     return Field(name, code, [array for array, _, _ in views], items[0])
+
+
+def tensor_types() -> tuple[tuple[type, ...], Any]:
+    """The tensors whose values are simply what is in their memory, and torch's way of lending it (since 2.10)."""
+    torch = sys.modules.get("torch")
+    return ((), None) if torch is None or not hasattr(torch, "Tensor") else types_of(torch)
+
+
+@cache
+def types_of(torch: Any) -> tuple[tuple[type, ...], Any]:
+    return (torch.Tensor, torch.nn.Parameter), getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 
 
 def refuse(name: str | None, index: int, what: str, got: Any, expected: Any) -> None:
@@ -299,10 +362,14 @@ def memory_order(arrays: list[np.ndarray]) -> tuple[int, ...] | None:
 
 def empty_like(entry: Field, order: tuple[int, ...] | None) -> tuple[Any, np.ndarray]:
     """A result of the clients' kind to fill, and a NumPy view of it, its values in the given order of axes."""
-    first = entry.arrays[0]
-    order = order or tuple(range(first.ndim))
-    block = np.empty([first.shape[axis] for axis in order], dtype=first.dtype)
-    array = block.transpose([order.index(axis) for axis in range(first.ndim)])
+    shape = entry.shape
+    dtype = np.dtype(np.int16) if entry.code == BFLOAT16 else DTYPES[entry.code or 0]
+    if order is None or order == tuple(range(len(shape))):
+        array = np.empty(shape, dtype)
+    else:
+        array = np.empty([shape[axis] for axis in order], dtype).transpose(
+            [order.index(axis) for axis in range(len(shape))]
+        )
     if isinstance(entry.original, (np.ndarray, np.generic)):
         return array, array
     torch = sys.modules["torch"]

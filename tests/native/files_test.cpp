@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "checking.hpp"
 #include "core/crc32c.hpp"
 #include "core/mapped.hpp"
+#include "core/sha256.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/reduce.hpp"
 #include "cpu/stored.hpp"
@@ -220,6 +222,22 @@ void test_checksums(std::mt19937_64& random) {
   }
 }
 
+void test_hashes(std::mt19937_64& random) {
+  for (size_t size = 0; size < 300; ++size) {
+    std::unique_ptr<unsigned char[]> bytes(new unsigned char[size]);
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<unsigned char>(random());
+    std::vector<std::array<unsigned char, kDigest>> found;
+    for (const Compress way : sha256_ways())
+      for (const size_t first : {size_t{0}, size / 3, size}) {
+        Sha256 hash(way);
+        hash.add(bytes.get(), first);
+        hash.add(bytes.get() + first, size - first);
+        hash.finish(found.emplace_back().data());
+      }
+    for (const auto& digest : found) CHECK(digest == found.front(), "%zu bytes", size);
+  }
+}
+
 }  // namespace
 
 void test_files(std::mt19937_64& random) {
@@ -229,4 +247,5 @@ void test_files(std::mt19937_64& random) {
   test_stored(random, true, false);
   test_stored(random, false, true);
   test_checksums(random);
+  test_hashes(random);
 }

@@ -13,7 +13,7 @@ from fedincentive.aggregation import native
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 UNITS = [
-    *("core/plan", "core/process", "core/files", "core/mapped", "core/crc32c"),
+    *("core/plan", "core/process", "core/files", "core/mapped", "core/crc32c", "core/sha256"),
     *("cpu/dispatch", "cpu/reduce", "cpu/stored", "cpu/distances"),
     *("cpu/isa_scalar", "cpu/isa_avx2", "cpu/isa_avx512"),
 ]
@@ -36,7 +36,7 @@ VARIANTS = {
     "wide": ["-DWITH_WIDE_UNIT"],
 }
 # Which flags the units of an instruction set get. dispatch.cpp refers to the AVX-512 unit, so it is always built.
-ISA_FLAGS = {"isa_avx2": ["-mavx2"], "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]}
+ISA_FLAGS = {"isa_avx2": ["-mavx2", "-mf16c"], "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]}
 
 
 def build(compiler: str, folder: Path, variant: str) -> Path:
