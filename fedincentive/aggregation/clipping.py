@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from . import kernel
 from .coordinatewise import check_choice, check_weights
 from .distance_based import check_count, finite_clients
 from .tiles import StoredBatch, gather
-from .updates import Batch, Field, read, with_counts
+from .updates import Batch, read, with_counts
 
 
 def norm_clipping(
@@ -113,10 +113,10 @@ def shrink(norms: np.ndarray, limit: float) -> np.ndarray:
 
 
 def without_center(batch: Batch) -> Batch:
-    entries = [Field(entry.name, entry.code, entry.arrays[:-1], entry.original) for entry in batch.entries]
-    return Batch(batch.clients - 1, entries, batch.container)
+    return batch.select(range(batch.clients - 1))
 
 
 def check_positive(setting: str, value: float) -> None:
-    if not isinstance(value, (int, float, np.number)) or not math.isfinite(value) or value <= 0:
+    number = isinstance(value, (int, float, np.integer, np.floating))
+    if not number or not 0 < value <= sys.float_info.max:
         raise AggregationError(f"{setting}={value!r} must be a positive finite number.")

@@ -76,7 +76,7 @@ def trimmed_mean(
     >>> trimmed_mean([np.float32([v]) for v in (1, 2, 1000)], share=0.25, weights=[2, 1, 1])
     array([1.5], dtype=float32)
     """
-    if [trim, alpha, share].count(None) != 2:
+    if sum(given is not None for given in (trim, alpha, share)) != 1:
         raise AggregationError(
             "Give either trim (a count per side), alpha (a part of the clients) or share (a part of the weight); "
             f"got {trim=}, {alpha=} and {share=}."
@@ -87,10 +87,13 @@ def trimmed_mean(
             raise AggregationError(f"share={share} must be at least 0 and below 0.5: it is trimmed on both sides.")
     elif cap is not None:
         raise AggregationError(f"cap={cap} goes with share: trimming by count does not look at the weights.")
-    if trim is not None:
-        if isinstance(trim, (bool, np.bool_)) or not hasattr(trim, "__index__"):
-            raise AggregationError(f"trim={trim!r} must be a whole number of clients per side.")
-        trim = operator.index(trim)
+    if (given := trim) is not None:
+        try:
+            trim = None if isinstance(given, (bool, np.bool_)) else operator.index(given)
+        except TypeError:
+            trim = None
+        if trim is None:
+            raise AggregationError(f"trim={given!r} must be a whole number of clients per side.")
     if cap is not None:
         cap = as_written("cap", cap)
     return aggregate(updates, trim, weights, normalize, nan_policy, threads, alpha=alpha, share=share, cap=cap)
@@ -161,7 +164,7 @@ def aggregate(
     """The rule over updates in memory or on disk. trim None: alpha, or share, or median."""
     check_choice("nan_policy", nan_policy, ("raise", "drop", "propagate"))
     check_choice("normalize", normalize, ("kept", "paper"))
-    if (trim, alpha, share) != (None, None, None):  # the median has no weights
+    if not (trim is None and alpha is None and share is None):  # the median has no weights
         updates, weights = with_counts(updates, weights)
     with gather(updates) as batch:
         return settle(batch, trim, weights, normalize, nan_policy, threads, alpha, share, cap)
@@ -239,13 +242,14 @@ def trim_of(trim: int | None, alpha: float | None, n: int) -> int:
 
 
 def check_choice(setting: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise AggregationError(f"{setting}={value!r} is unknown; choose one of {', '.join(choices)}.")
 
 
 def check_weights(weights: Sequence[float], clients: int) -> np.ndarray:
     """Weights as float64, scaled by a power of two (which changes no result) so that sums cannot overflow."""
-    if isinstance(weights, (Mapping, Set, str, bytes)) or not isinstance(weights, Iterable):
+    single = getattr(weights, "ndim", 1) == 0  # an array with one number, which NumPy calls iterable
+    if single or isinstance(weights, (Mapping, Set, str, bytes)) or not isinstance(weights, Iterable):
         raise AggregationError(
             f"weights is a {type(weights).__name__}: give a list with a number for each client, in the updates' order."
         )

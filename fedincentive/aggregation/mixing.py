@@ -41,6 +41,7 @@ def bucketing(updates: Iterable[Any], bucket: int = 2, *, seed: int = 0, threads
     """
     batch = read(updates)
     check_count("bucket", bucket, 1, batch.clients)
+    check_count("seed", seed, 0, 2**63 - 1)
     drawn = np.random.default_rng(seed).permutation(batch.clients)
     buckets = [sorted(map(int, drawn[at : at + bucket])) for at in range(0, batch.clients, bucket)]
     return [mean_of(batch, chosen, threads) for chosen in buckets]

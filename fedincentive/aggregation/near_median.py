@@ -39,6 +39,8 @@ def bulyan(updates: Iterable[Any], f: int, *, threads: int | None = None) -> Any
     batch = read(updates)
     n = batch.clients
     check_f("Bulyan", f, n, "4f + 3")
+    if f == 0:  # everyone is chosen
+        return near_median(batch, n, threads)
     squared = infinite_for_nan(batch.squared_distances(threads=threads))
     left, chosen = list(range(n)), list[int]()
     while len(chosen) < n - 2 * f:

@@ -161,7 +161,7 @@ OURS = (
         named("trim", "alpha", "share", "cap", "weights", "normalize", "nan_policy", "threads"),
         least=lambda n, f: max(3, 2 * f + 1),
         works_on_files=True,
-        kappa=lambda n, f: 6 * f / (n - 2 * f) * (1 + f / (n - 2 * f)),
+        kappa=lambda n, f: f * (n - f) / (n - 2 * f) ** 2,
         defense="coordinate_trimmed_mean",
         conventions="Per coordinate without the k smallest and k largest values, k the smallest with k/n >= alpha; "
         "2k < n. The trim is by count, also with weights; with a share instead, that much of the weight is cut off "

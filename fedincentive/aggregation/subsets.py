@@ -84,6 +84,11 @@ def caf(updates: Iterable[Any], f: int, *, threads: int | None = None) -> Any:
         finite = agreeing(squared)
         refuse_far("CAF", batch, [i for i in range(n) if i not in finite] if len(finite) < n - f else [], n - f)
         products = inner_products(squared[np.ix_(finite, finite)])
+        if not np.isfinite(products).all():
+            raise AggregationError(
+                "CAF compares squared distances, and some between these updates are beyond float64. Leave out clients "
+                "with values beyond 1e150, or shorten updates first (clipping+caf)."
+            )
         return batch.average(finite, weights=filtered(products, n - 2 * f), threads=threads)
 
 

@@ -71,6 +71,7 @@ def test_bulyan_and_meamed_against_their_definitions():
         chosen.append(left.pop(best))
     kept = values[sorted(chosen)]
     order = np.argsort(np.abs(kept - np.median(kept, axis=0)), axis=0, kind="stable")[:3]
+    assert np.allclose(bulyan(x, 0), np.mean(x, axis=0), rtol=1e-12, atol=1e-15)  # nobody lies: everyone is chosen
     assert np.allclose(bulyan(x, 2), np.take_along_axis(kept, order, axis=0).mean(axis=0), rtol=1e-12, atol=1e-15)
 
 

@@ -58,9 +58,10 @@ def test_clients_with_the_share_or_less_cannot_leave_the_honest_range(sent):
 
 
 def test_a_consortium():
-    """The site with 0.6 % attacks; a cap of a half is all that is asked of the largest."""
+    """The site with 0.6 % attacks, and noise is that of the points: where this holds and where not is measured by
+    benchmarks/share_trimming.py and said in docs/robustness.md."""
     rng = np.random.default_rng(0)
-    settings = {"share": 0.08, "cap": 0.5, "weights": SITES}
+    settings = {"share": 0.1, "cap": 0.5, "weights": SITES}
     clean_error, mean_error, moved, clipped = [], [], [], []
     for _ in range(40):
         x = [rng.standard_normal(200) / np.sqrt(size) for size in SITES]  # noise by the points; the truth is 0
