@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,16 @@ def flower(x: np.ndarray, k: int) -> Any:
 
 
 def byzfl(x: np.ndarray, k: int) -> Any:
-    return import_module("byzfl").TrMean(f=k)(x)
+    return byzfl_aggregators().TrMean(f=k)(x)
+
+
+def byzfl_aggregators() -> Any:
+    """Without ByzFL's top module, which imports torchvision and seaborn for its own benchmarks."""
+    if "byzfl" not in sys.modules:
+        top, spec = ModuleType("byzfl"), find_spec("byzfl")
+        top.__path__ = list(spec.submodule_search_locations or []) if spec else []
+        sys.modules["byzfl"] = top
+    return import_module("byzfl.aggregators")
 
 
 PEERS: dict[str, tuple[str, Peer]] = {
@@ -57,7 +68,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
 
 def installed() -> dict[str, Peer]:
     """The peers that can run here."""
-    return {name: run for name, (package, run) in PEERS.items() if find_spec(package) is not None}
+    return {name: run for name, (package, run) in PEERS.items() if package in sys.modules or find_spec(package)}
 
 
 def key_by_key(states: list[dict[str, Any]], weights: list[float]) -> dict[str, Any]:

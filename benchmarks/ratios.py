@@ -1,6 +1,8 @@
 """Prints how long the aggregation rules take, as ratios measured in one run.
 
-    python benchmarks/ratios.py [--quick] [--json FILE] [--megabytes N] [--repeats N]
+    python benchmarks/ratios.py [--quick] [--table] [--json FILE] [--megabytes N] [--repeats N]
+
+--table prints only the table of speed_table.py: every rule with what is required of it.
 
 Ours are the public functions, which allocate their result; so does the plain mean they are compared with: a C++ float32
 mean with register accumulators over the same arrays, as fast as memory can be read. All candidates of a row take turns;
@@ -11,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from aggregation_peers import fedml_aggregator, installed, key_by_key
+from aggregation_peers import installed
+from speed_table import installed_torch, speed_table, take_turns
 from yardstick import address, plain_mean
 
 from fedincentive.aggregation import median, native, trimmed_mean, weighted_mean
@@ -25,24 +27,6 @@ from fedincentive.aggregation import median, native, trimmed_mean, weighted_mean
 CLIENTS = (4, 10, 20, 32, 64, 100, 128, 256, 512, 1024)
 BARS = {32: (1.5, 1.15), 64: (2.0, 1.5), 128: (4.0, 2.0), 1024: (12.0, 4.0)}  # required, goal
 LARGEST_MODEL = 120_255_086
-
-
-def take_turns(candidates: dict[str, Callable[[], Any]], repeats: int) -> dict[str, np.ndarray]:
-    """Seconds of each candidate in each turn, after one that does not count.
-
-    Every turn has an order of its own, and waits before each candidate until the threads of the one before, which some
-    libraries keep busy for a while, have gone to sleep.
-    """
-    seconds = {name: np.empty(repeats) for name in candidates}
-    order = np.random.default_rng(0)
-    for turn in range(-1, repeats):
-        for name in order.permutation(list(candidates)).tolist():
-            run = candidates[name]
-            time.sleep(0.01)
-            start = time.perf_counter()
-            run()
-            seconds[name][turn] = time.perf_counter() - start
-    return seconds
 
 
 def multiples(seconds: dict[str, np.ndarray], of: str) -> dict[str, float]:
@@ -80,15 +64,6 @@ def against_mean(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
     return {"n": n, "k": k, "m": m, "GB/s": speed, **multiples(seconds, "plain")}
 
 
-def installed_torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_num_threads(native.thread_count())
-    return torch
-
-
 def against_peers(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
     """Peers in multiples of our trimmed mean, on the same rows."""
     m, k = data.size // n, max(1, n // 10)
@@ -101,25 +76,6 @@ def against_peers(data: np.ndarray, n: int, repeats: int) -> dict[str, Any]:
     ratios = multiples(seconds, "ours")
     ours = float(np.median(seconds["ours"]) * 1e3)
     return {"n": n, "k": k, "m": m, "ours ms": ours, **ratios, "fastest peer": min(ratios.values())}
-
-
-def on_state_dict(repeats: int, clients: int = 10) -> dict[str, Any]:
-    """Our weighted mean of state_dicts of a small ResNet's size against the ways of others."""
-    torch = installed_torch()
-    if torch is None:
-        return {}
-    shapes = [(64, 3, 7, 7), *[(256, 256, 3, 3)] * 12, *[(512, 512, 3, 3)] * 3, *[(256,)] * 40, (1000, 512), (1000,)]
-    states = [{f"layer{i}": torch.randn(shape) for i, shape in enumerate(shapes)} for _ in range(clients)]
-    weights = [float(i + 1) for i in range(clients)]
-    candidates: dict[str, Callable[[], Any]] = {
-        "ours": lambda: weighted_mean(states, weights),
-        "key by key in torch": lambda: key_by_key(states, weights),
-    }
-    fedml = fedml_aggregator()
-    if fedml is not None:
-        candidates["FedML"] = lambda: fedml(states, weights)
-    seconds = take_turns(candidates, repeats)
-    return {"clients": clients, "ours ms": float(np.median(seconds["ours"]) * 1e3), **multiples(seconds, "ours")}
 
 
 def linearity(largest: int, repeats: int, n: int = 10) -> list[dict[str, Any]]:
@@ -175,6 +131,7 @@ def verdict(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less data, fewer sizes: a smoke test, not a measurement")
+    parser.add_argument("--table", action="store_true", help="only the table of all rules and what is required of them")
     parser.add_argument("--json", type=Path, help="also write all numbers to this file")
     parser.add_argument("--megabytes", type=int, help="updates per measurement (default 256; quick 64)")
     parser.add_argument("--repeats", type=int, help="turns of each candidate (default 15; quick 3)")
@@ -187,6 +144,11 @@ def main() -> None:
     info = native.info()
     bandwidth = read_bandwidth(data, repeats)
     print(f"{info['isa']}, {info['threads']} threads, memory reads at {bandwidth:.1f} GB/s\n")
+    speeds = speed_table(data, repeats, options.quick)
+    print("What the rules cost, in multiples of what they are compared with:\n")
+    print(table(speeds), "\n")
+    if options.table:
+        return
     print("Multiples of a plain float32 mean over the same updates (GB/s: that mean):\n")
     ours = [against_mean(data, n, repeats) for n in clients]
     print(table(ours), f"\n\nTrimmed mean: {verdict(ours)}.\n", sep="\n")
@@ -194,9 +156,6 @@ def main() -> None:
     part = data[: data.size // (4 if options.quick else 2)]
     peers = [against_peers(part, n, 1 if options.quick else 3) for n in clients if n <= 128]
     print(table(peers), "\n")
-    print("A state_dict's weighted mean, in multiples of ours:\n")
-    states = on_state_dict(repeats)
-    print(table([states]) if states else "torch is not installed", "\n")
     print("Cost per coordinate as models grow:\n")
     growth = linearity(30_000_000 if options.quick else LARGEST_MODEL, min(repeats, 5))
     print(table(growth), "\n")
@@ -208,7 +167,7 @@ def main() -> None:
             "read GB/s": bandwidth,
             "ours": ours,
             "peers": peers,
-            "state_dict": states,
+            "speeds": speeds,
             "growth": growth,
         }
         options.json.write_text(json.dumps(found, indent=1))
