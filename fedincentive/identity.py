@@ -1,6 +1,6 @@
 """Signed words: what an agent or the center puts its name to, and how anybody checks it.
 
-    fedincentive/enrol/1      run, agent, s_max, s0, data, key, anchor, budget, alone, seen
+    fedincentive/enrol/1      run, agent, s_max, s0, data, key, anchor, budget, alone, seen, tags (their sha256)
     fedincentive/broadcast/1  run, terms, round, step, phase, s, settings, model, seen, log, reveal, audits
     fedincentive/report/1     run, terms, round, phase, agent, seen, model, s, delivered, update, valuation, nonce,
                               reveal, declined, verdicts
@@ -15,17 +15,19 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .entry import canonical
+from .entry import WRITTEN, canonical
 from .errors import PaymentError, ProvenanceError, SettingError
 from .messages import Broadcast, Enrol, Report, Update
 from .payments import quantise
 from .provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, words
+from .provenance.records import tags_digest
 from .terms import CENTER as CENTER
 
 
@@ -40,9 +42,15 @@ def digest(update: Update | None) -> str:
     total = hashlib.sha256()
     for name, array in update.items():
         array = np.ascontiguousarray(array)
-        total.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
+        total.update(_title(name, array.dtype.str, array.shape))
         total.update(array.data if array.size else b"")
     return total.hexdigest()
+
+
+@cache
+def _title(name: str, kind: str, shape: tuple[int, ...]) -> bytes:
+    """What a digest says of an array beside its bytes; a round has the same ones of every agent."""
+    return json.dumps([name, kind, list(shape)]).encode()
 
 
 def read_keys(path: str | Path) -> KeyRing:
@@ -69,6 +77,7 @@ def enrolment(run: str, enrol: Enrol) -> bytes:
     """What an agent signs when it joins, or comes back."""
     said = {"run": run, "agent": enrol.agent, "s_max": float(enrol.s_max).hex(), "s0": float(enrol.s0).hex()}
     own: dict[str, Any] = {"data": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "seen": enrol.seen}
+    own["tags"] = None if enrol.tags is None else tags_digest(enrol.tags)
     for name in ("budget", "alone"):
         own[name] = None if (value := getattr(enrol, name)) is None else float(value).hex()
     return words("enrol", _said({**said, **own}))
@@ -90,24 +99,26 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
 
 
 def own_words(report: Report, scale: int, minor: int, s_max: int) -> dict[str, Any]:
-    """What a report says of its agent, in the integers that count; PaymentError where a number does not fit."""
-
-    def points(value: float | None) -> int | None:
-        return None if value is None else min(quantise(float(value), scale), s_max)
-
-    return _said(
-        {
-            "agent": report.agent,
-            "delivered": points(report.delivered),
-            "nonce": report.nonce,
-            "s": points(report.s),
-            "update": digest(report.update) or None,
-            "valuation": None if report.valuation is None else quantise(float(report.valuation), minor),
-            "reveal": report.reveal,
-            "declined": report.declined,
-            "verdicts": [dict(one) for one in report.verdicts] or None,
-        }
-    )
+    """What a report says of its agent, in the integers that count and in the order of canonical JSON; PaymentError
+    where a number does not fit."""
+    said: dict[str, Any] = {"agent": report.agent}
+    if report.declined is not None:
+        said["declined"] = report.declined
+    if report.delivered is not None:
+        said["delivered"] = min(quantise(float(report.delivered), scale), s_max)
+    if report.nonce is not None:
+        said["nonce"] = report.nonce
+    if report.reveal is not None:
+        said["reveal"] = report.reveal
+    if report.s is not None:
+        said["s"] = min(quantise(float(report.s), scale), s_max)
+    if report.update is not None:
+        said["update"] = digest(report.update)
+    if report.valuation is not None:
+        said["valuation"] = quantise(float(report.valuation), minor)
+    if report.verdicts:
+        said["verdicts"] = [dict(one) for one in report.verdicts]
+    return said
 
 
 def claim(report: Report, told: Mapping[str, Any], scale: int, minor: int, s_max: int) -> dict[str, Any]:
@@ -121,27 +132,30 @@ class Answers:
 
     def __init__(self, shared: Mapping[str, Any]) -> None:
         self.shared = dict(shared)
-        self._forms: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+        self._forms: dict[tuple[str, ...], str] = {}
 
     def words(self, own: Mapping[str, Any]) -> bytes:
-        """The bytes of `words("report", {**shared, **own})`."""
+        """The bytes of `words("report", {**shared, **own})`; `own` is in the order of canonical JSON."""
         names = tuple(own)
-        if names not in self._forms:
-            parts = {name: canonical(value).replace("%", "%%") for name, value in self.shared.items()}
-            parts |= dict.fromkeys(names, "%s")
-            text = ",".join(f"{quoted(name).replace('%', '%%')}:{parts[name]}" for name in sorted(parts))
-            self._forms[names] = f"fedincentive/report/1\n{{{text}}}", sorted(names)
-        form, order = self._forms[names]
-        texts = [quoted(value) if type(value := own[name]) is str else canonical(value) for name in order]
+        form = self._forms.get(names) or self._form(names)
+        texts = [WRITTEN.get(type(value), canonical)(value) for value in own.values()]
         return (form % tuple(texts)).encode("ascii")
 
+    def _form(self, names: tuple[str, ...]) -> str:
+        assert list(names) == sorted(names)
+        parts = {name: canonical(value).replace("%", "%%") for name, value in self.shared.items()}
+        parts |= dict.fromkeys(names, "%s")
+        text = ",".join(f"{quoted(name).replace('%', '%%')}:{parts[name]}" for name in sorted(parts))
+        self._forms[names] = f"fedincentive/report/1\n{{{text}}}"
+        return self._forms[names]
+
     def claimed(self, report: Report, key: PublicKey, scale: int, minor: int, s_max: int) -> dict[str, Any]:
-        """What the agent says in a report; nothing where it did not sign it, or a number cannot be counted."""
+        """What the agent says of itself in a report; nothing where it did not sign that, or a number does not count."""
         try:
             own = own_words(report, scale, minor, s_max)
         except (PaymentError, TypeError, ValueError, OverflowError):
             return {}
-        return {**self.shared, **own} if is_signed(key, self.words(own), report.signature) else {}
+        return own if is_signed(key, self.words(own), report.signature) else {}
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:

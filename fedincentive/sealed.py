@@ -16,8 +16,12 @@ SEAL = "sha256"  # of all else in the file
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Replace the file, which its owner alone may read: a state holds the audit seed."""
-    plain = json.dumps(values, sort_keys=True)  # written once: a state of many agents is large
-    text = f'{{"{SEAL}": "{_seal(plain)}"{", " if values else ""}{plain[1:]}'.encode()
+    write_text(path, json.dumps(values, sort_keys=True))  # written once: a state of many agents is large
+
+
+def write_text(path: Path, plain: str) -> None:
+    """The same for what is written as JSON already, its keys in order."""
+    text = f'{{"{SEAL}": "{_seal(plain)}"{", " if plain != "{}" else ""}{plain[1:]}'.encode()
     try:
         replace(path, lambda file: file.write(text), private=True)
     except OSError as error:

@@ -22,9 +22,11 @@ from ..errors import BroadcastRefused, FedIncentiveError, LogForked, ProvenanceE
 from ..files import replace as write_file
 from ..messages import PHASES, Broadcast, Enrol, Report
 from ..payments import Deposit, quantise
-from ..provenance import beacon, receipts
+from ..payments.deposit import lag
+from ..provenance import beacon, receipts, statements
 from ..provenance.keys import KeyRing, PrivateKey, PublicKey, from_base64, name_in_files, words
 from ..provenance.notes import Note
+from ..provenance.records import tags_digest
 from ..provenance.witness import Witness
 from ..sealed import read_json, write_json
 
@@ -56,7 +58,9 @@ class Notary:
         expected: Mapping[str, Any] | None = None,
         chain: tuple[str, int] | None = None,
         logs: Path | None = None,
+        recovery: PublicKey | None = None,
     ) -> None:
+        self.recovery = recovery
         self.key, self.center, self.durable, self.expected = key, center, durable, expected
         self.links = [] if chain is None else beacon.links_of(key, {"run": chain[0]}, chain[1])
         self.logs = None if logs is None else logs / f"{name_in_files(key.name)}-{center.key_id().hex()}.json"
@@ -78,7 +82,8 @@ class Notary:
             raise SettingError(
                 f"incentive.keys has no public key of the center ({identity.CENTER}.pub): ask it for one."
             )
-        return cls(keys.private[agent], keys.public[identity.CENTER], folder, **options)
+        recovery = keys.public.get(statements.RECOVERY)
+        return cls(keys.private[agent], keys.public[identity.CENTER], folder, **{"recovery": recovery, **options})
 
     # Signing
 
@@ -119,7 +124,13 @@ class Notary:
                     f"agent {self.key.name!r} keeps the link that decides who is audited for that."
                 )
             self._state["shown"] = told.step
-        return self.links[told.step]
+        return self.links[self._state["agreed"].get("offer", 0) + told.step]
+
+    def _anchor(self, told: Broadcast) -> str:
+        """What its links follow from. Those that it showed with terms that were not kept are used up."""
+        if not 0 <= told.round <= beacon.OFFERS:
+            raise BroadcastRefused(f"The terms of run {told.run!r} are proposed {told.round + 1} times: too often.")
+        return beacon.anchor(self.links[told.round :])
 
     def _cosign(self, told: Broadcast) -> str | None:
         if told.log is None:
@@ -196,16 +207,32 @@ class Notary:
                 "s0": min(quantise(float(enrol.s0), scale), quantise(float(enrol.s_max), scale)),
                 "key": self.key.public.vkey,
                 **({} if enrol.commitment is None else {"data": enrol.commitment}),
-                **({} if enrol.anchor is None else {"anchor": enrol.anchor}),
+                **({} if enrol.anchor is None else {"anchor": self._anchor(told)}),
             }
+            had = expected["s_max"]
+            if enrol.tags is not None:
+                expected |= self._without_copies(told, mine, enrol.tags, expected)
             if "deposit" in given["payments"]:
                 expected |= self._at_stake(given, mine, enrol, expected)
+            if expected["s_max"] != had:
+                expected["enrolled"] = had
             if mine != expected:
                 raise BroadcastRefused(
                     f"The terms of run {told.run!r} say {mine} of agent {enrol.agent!r}, not {expected}."
                 )
             if given["center"] != self.center.vkey or given["run"] != told.run:
                 raise BroadcastRefused(f"The terms shown for run {told.run!r} are another center's or another run's.")
+            if self.links and given["lag"] != lag(given["payments"]):
+                raise BroadcastRefused(
+                    f"By the terms of run {told.run!r} links that are withheld delay verdicts by {given['lag']} steps, "
+                    f"deposits are for {lag(given['payments'])}."
+                )
+            own = None if self.recovery is None else self.recovery.vkey
+            if given.get("recovery", own) != own:
+                raise BroadcastRefused(
+                    f"By the terms of run {told.run!r} {given['recovery']} may revoke keys; agent {enrol.agent!r} has "
+                    f"{'no recovery.pub' if own is None else own}: it does not sign them."
+                )
             digest = terms.digest(given)
             known = self._state.get("agreed", {"digest": digest})
             fewer = set(given["agents"]) < set(known.get("agents", ()))  # somebody declined: all sign anew
@@ -224,7 +251,7 @@ class Notary:
                 "s_max": expected["s_max"],
                 "settings": _digest(told_of),
                 "agents": sorted(given["agents"]),
-                **({"anchor": given["anchor"]} if self.links else {}),
+                **({"anchor": given["anchor"], "offer": told.round} if self.links else {}),
             }
         except BroadcastRefused:
             raise
@@ -259,8 +286,23 @@ class Notary:
                 f"The terms ask a deposit of {held / given['minor']:g} of agent {enrol.agent!r}, its budget is "
                 f"{enrol.budget:g}."
             )
-        fewer = {} if counted == had else {"enrolled": had, "s0": min(expected["s0"], counted)}
-        return {"s_max": counted, "deposit": held, **fewer}
+        return {"s_max": counted, "deposit": held, "s0": min(expected["s0"], counted)}
+
+    def _without_copies(
+        self, told: Broadcast, mine: Mapping[str, Any], tags: str, expected: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Records that others have too count there. How many is the center's word; those it names can be asked."""
+        found, scale = mine.get("duplicates", {}), told.settings["terms"]["scale"]
+        left = expected["s_max"] - scale * sum(found.values())
+        if any(type(count) is not int or count < 1 for count in found.values()) or left <= 0:
+            raise BroadcastRefused(f"The terms of run {told.run!r} count {found} of agent {self.key.name!r} as copies.")
+        if found:
+            whose = ", ".join(f"{count} of {first}" for first, count in found.items())
+            log.warning(
+                "Agent %s counts with fewer points in run %s: %s are duplicates.", self.key.name, told.run, whose
+            )
+        copies = {"duplicates": dict(found)} if found else {}
+        return {"tags": tags_digest(tags), "s_max": left, "s0": min(expected["s0"], left), **copies}
 
     def _as_expected(self, told: Broadcast, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         """The terms are those that agents play by, and those of this site's own settings where it has some."""
@@ -337,19 +379,40 @@ class Notary:
         waiting: list[list[int]] = self._state.setdefault("waiting", [])  # seq, size of the checkpoint it has
         if shown.get("cosigned"):
             waiting[:] = self._with_cosignatures(Note.parse(shown["cosigned"]), waiting)
-        for item in (item for item in shown["entries"] if item["seq"] > before):
+        changed: Mapping[str, Any] = {}
+        for item in shown["entries"]:
             held = {"body": json.loads(from_base64(item["body"])), "note": str(note), "path": item["path"]}
             held = {**held, "previous": item["previous"], "receipt": 1, "seq": item["seq"]}
+            if item["seq"] <= before:
+                self._renew(held, note, waiting)
+                continue
             entry = receipts.read(canonical(held) + "\n").entry
             if entry.kind == terms.KIND and terms.digest(entry.inputs["terms"]) != agreed:
                 raise self._two("terms in the ledger that nobody signed", entry.body, note)
             if self.links:
                 self._read(entry)
+            said = entry.inputs["statement"]["said"] if entry.rule == statements.RULE else {}
+            changed = said if said.get("agent") == self.key.name else changed
             if not self._concerns(entry):
                 continue
             waiting.append([item["seq"], note.head.size])
             self._keep(f"receipt-{item['seq']:08d}.json", canonical(held) + "\n")
         del waiting[:-WAITING]
+        if changed and changed.get("new") != self.key.public.vkey:
+            now = f"is {changed['new']} by the ledger" if "new" in changed else "was revoked in the ledger"
+            raise ProvenanceError(
+                f"the key of {self.key.name!r} {now}, this agent has {self.key.public.vkey}: start it with its new "
+                "key, or ask the center who changed it"
+            )
+
+    def _renew(self, held: dict[str, Any], note: Note, waiting: list[list[int]]) -> None:
+        """A receipt whose checkpoint nobody will cosign any more, as the center stopped there and went on with another
+        one (a key changed meanwhile), is kept under the one shown now, which is cosigned next."""
+        for item in waiting:
+            if item[0] == held["seq"] and item[1] < note.head.size:
+                receipts.read(canonical(held) + "\n")
+                self._keep(f"receipt-{item[0]:08d}.json", canonical(held) + "\n")
+                item[1] = note.head.size
 
     def _read(self, entry: Entry) -> None:
         """What an audited run's ledger tells of the draws: everybody's first link, and the last round reported."""
@@ -391,7 +454,9 @@ class Notary:
                 "report is kept for a dispute. Who is right cannot be decided from it.", name, claim["round"],
             )  # fmt: skip
         audited = (*entry.inputs.get("failed", ()), *entry.inputs.get("withheld", ()))
-        return name in {*entry.postings, *entry.inputs.get("said", {}), *audited} or entry.kind == terms.KIND
+        rekeyed = entry.inputs["statement"]["said"]["agent"] if entry.rule == statements.RULE else None
+        named = {*entry.postings, *entry.inputs.get("said", {}), *audited, rekeyed}
+        return name in named or entry.kind == terms.KIND
 
     def _keep(self, file: str, text: str) -> None:
         if self.folder is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -36,9 +37,14 @@ def new(names: tuple[str, ...], folder: Path) -> None:
 
 @keys.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-def show(folder: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the keys as JSON.")
+def show(folder: Path, as_json: bool) -> None:
     """The public keys in DIR, and which private ones are there. Whatever is wrong with one is said."""
     ring = KeyRing.read(folder)
+    if as_json:
+        found = [{"name": n, "vkey": key.vkey, "own": n in ring.private} for n, key in sorted(ring.public.items())]
+        click.echo(json.dumps(found, indent=2))
+        return
     for name, key in sorted(ring.public.items()):
         click.echo(f"{'own' if name in ring.private else '   '}  {key.vkey}")
 
@@ -50,7 +56,7 @@ def rotate(name: str, folder: Path) -> None:
     """A new key in the place of NAME's; the old one is kept, and both sign a statement to give to the others."""
     key, statement = statements.rotate(name, folder)
     click.echo(key.public.vkey)
-    click.echo(f"Give the others {statement}, which both keys signed.", err=True)
+    click.echo(f"Give the others {statement}, which both keys signed; runs under way take it when resumed.", err=True)
 
 
 @keys.command()

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import stat
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -206,11 +208,15 @@ class PrivateKey:
 
 
 class KeyRing:
-    """Everybody's public keys, and the private keys that this machine owns."""
+    """Everybody's public keys, the private keys that this machine owns, and statements by which keys changed."""
 
-    def __init__(self, public: Iterable[PublicKey], private: Iterable[PrivateKey] = ()) -> None:
+    def __init__(
+        self, public: Iterable[PublicKey], private: Iterable[PrivateKey] = (), statements: Iterable[str] = ()
+    ) -> None:
         self.public = {key.name: key for key in public}
         self.private = {key.name: key for key in private}
+        self.statements = tuple(statements)
+        self.revoked: frozenset[str] = frozenset()  # whose keys were revoked here and not made anew
 
     @classmethod
     def read(cls, directory: str | Path, need: Iterable[str] = (), own: Iterable[str] = ()) -> KeyRing:
@@ -224,7 +230,11 @@ class KeyRing:
             ) from error
         public = {f[:-4]: read_public(folder / f) for f in found if f.endswith(".pub")}
         private = [PrivateKey.read(name_from_files(f[:-4]), folder / f) for f in found if f.endswith(".key")]
-        ring = cls(public.values(), private)
+        changes = [f for f in found if re.search(r"\.(revoked|rotated)-[0-9a-f]{8}\.json$", f)]
+        texts = [read_small(f"The statement {folder / f}", folder / f)[0] for f in changes]
+        ring = cls(public.values(), private, [text.decode("utf-8", "replace") for text in texts])
+        gone = [name_from_files(f.partition(".revoked-")[0]) for f in changes if ".revoked-" in f]
+        ring.revoked = frozenset(gone) - set(ring.public)
         ring._check(folder, {*need, *own}, set(own))
         return ring
 
@@ -330,7 +340,7 @@ def create(path: Path, content: bytes, mode: int) -> None:
 
 def from_base64(text: str) -> bytes:
     """The bytes of a text that is their only standard encoding; ValueError otherwise."""
-    blob = base64.b64decode(text, validate=True)
-    if base64.b64encode(blob).decode() != text:
+    blob = a2b_base64(text)
+    if b2a_base64(blob, newline=False).decode() != text:
         raise ValueError("there is another way to write these bytes")
     return blob

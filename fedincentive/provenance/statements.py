@@ -7,7 +7,8 @@
      "signatures": {"by": BASE64}}
 
 Each signature is over "fedincentive/key/1\\n" and the canonical JSON of what is said; `reason` may be left out. A file
-holds one statement in canonical JSON and a newline. It counts from its place in the ledger on, not from a date.
+holds one statement in canonical JSON and a newline. It counts from its place in the ledger on, not from a date. A run
+whose keys changed has an entry for each statement, `key-N` by rule key/1, with {"statement": {...}, "terms": DIGEST}.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
@@ -25,6 +27,8 @@ from ..errors import ProvenanceError
 from ..files import replace, sync_directory
 from .keys import KeyRing, PrivateKey, PublicKey, create, from_base64, name_in_files, read_public, words
 
+RECOVERY = "recovery"  # the name of the key that may revoke the agents' keys; a run may have none
+RULE, PREFIX = "key/1", "key-"  # of the entries that keep statements
 SIGNERS = {"rotate": {"old", "new"}, "revoke": {"by"}}
 KEYS = {"rotate": {"old", "new"}, "revoke": {"by", "key"}}
 
@@ -65,6 +69,56 @@ def read_statement(text: str, trusted: PublicKey) -> dict[str, Any]:
         if not keys[role].verify(blob, words("key", said)):
             raise ProvenanceError(f"The {role} key did not sign the statement for {said['agent']!r}.")
     return said
+
+
+class KeysInForce:
+    """Which key of each agent counts in which round of a run: its terms' one, until a statement changes it."""
+
+    def __init__(self, keys: Mapping[str, str], recovery: str | None = None) -> None:
+        self.recovery = recovery
+        self._since: dict[str, list[tuple[int, PublicKey | None]]] = {}
+        for agent, vkey in keys.items():
+            with suppress(ProvenanceError):
+                self._since[agent] = [(0, PublicKey.parse(vkey))]
+
+    def at(self, agent: str, number: int) -> PublicKey | None:
+        """None where there is none: the terms do not name one, or it was revoked."""
+        return next((key for since, key in reversed(self._since.get(agent, ())) if since <= number), None)
+
+    def all_of(self, agent: str) -> list[PublicKey]:
+        """Every key that it has had."""
+        return [key for _, key in self._since.get(agent, ()) if key is not None]
+
+    def change(self, statement: Mapping[str, Any], number: int) -> None:
+        """Take a statement in, from this round on; ProvenanceError where it changes nothing here."""
+        agent, change = statement["said"]["agent"], statement["said"]["change"]
+        known = self._since.get(agent, [(0, None)])[-1][1]
+        if known is None:
+            raise ProvenanceError(f"{agent!r} has no key in this run that could be changed.")
+        if change != "rotate" and self.recovery is None:
+            raise ProvenanceError(f"The terms name no recovery key, which alone could revoke the key of {agent!r}.")
+        trusted = known if change == "rotate" else PublicKey.parse(self.recovery or "")
+        said = read_statement(canonical(statement) + "\n", trusted)
+        if change == "revoke" and said["key"] != known.vkey:
+            raise ProvenanceError(f"The key that is revoked is not the one that {agent!r} has now, {known.vkey}.")
+        new = PublicKey.parse(said["new"]) if change == "rotate" else None
+        if new in self.all_of(agent):
+            raise ProvenanceError(f"{agent!r} had the key {said['new']} before: a key that was replaced stays so.")
+        self._since[agent].append((number, new))
+
+    def follow(self, statements: Sequence[str], number: int) -> list[dict[str, Any]]:
+        """Take in those of these statements that change a key of this run, each after the one it follows from."""
+        taken, left = list[dict[str, Any]](), list(statements)
+        for _ in statements:
+            for text in left:
+                try:
+                    self.change(statement := json.loads(text), number)
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                    continue
+                taken.append(statement)
+                left.remove(text)
+                break
+        return taken
 
 
 def rotate(name: str, directory: str | Path) -> tuple[PrivateKey, Path]:
@@ -125,7 +179,23 @@ def known_keys(directory: str | Path) -> dict[str, list[PublicKey]]:
         said = [_rotation(file) for file in files]
         while older := [old for old, new in said if new in known and old not in known]:
             known.extend(older)
+    for file in sorted(folder.glob("*.revoked-*.json")):
+        if (key := _revoked(file, keys)) is not None and key not in keys.setdefault(key.name, []):
+            keys[key.name].append(key)
     return keys
+
+
+def _revoked(file: Path, keys: Mapping[str, Sequence[PublicKey]]) -> PublicKey | None:
+    """The key that the recovery key of this folder revoked: it was its owner's until then."""
+    text = file.read_text("utf-8", errors="replace")
+    try:
+        by = PublicKey.parse(json.loads(text)["said"]["by"])
+        key = PublicKey.parse(read_statement(text, by)["key"])
+        return key if by.name == RECOVERY and by in keys.get(RECOVERY, ()) else None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ProvenanceError(
+            f"{file} does not prove that a key was revoked: {error} Remove it, or ask for it again."
+        ) from error
 
 
 def _rotation(file: Path) -> tuple[PublicKey, PublicKey]:

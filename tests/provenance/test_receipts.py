@@ -130,7 +130,9 @@ def test_the_command(written: list[str], tmp_path: Path) -> None:
     folder = run(
         file, "--key", LOG.public.vkey, "--witness", tmp_path / "keys", "--witness", tmp_path / "keys/surgery.pub"
     )
-    assert folder.exit_code == 0 and "cosigned" not in folder.output
+    assert folder.exit_code == 0 and "cosigned by" not in folder.output
+    assert "None of the witnesses given cosigned it" in folder.output
+    assert "None of the witnesses" not in good.output + run(file, "--key", LOG.public.vkey).output
     wrong = run(file, "--key", CLINIC.public.vkey)
     assert wrong.exit_code == 1 and "is not signed by" in wrong.output
     assert run(file, "--key", "nonsense").exit_code == 2

@@ -357,7 +357,7 @@ def test_a_center_cannot_choose_which_word_of_phase_1_counts(tmp_path: Path, way
     table = Table(tmp_path, "contribute", 0, gamma=0.5)
     early = table.agents[0].respond(table.center.broadcast())
     answer(table.center, table.agents)
-    claim = table.center.claimed(early)
+    claim = {**table.center.claimed(early), "seen": table.center._answers.shared["seen"]}
     play_until(table.center, table.agents, "train")
 
     def change(inputs: Any) -> int:
@@ -430,6 +430,17 @@ def test_what_a_round_does_not_ask_for_is_not_signed_into_it(tmp_path: Path) -> 
     more = table.agents[0].notary.sign(dataclasses.replace(report, valuation=0.125), told)
     with pytest.raises(ReportRefused, match="signs a valuation in a contribute round"):
         table.center.submit(more)
+
+
+@pytest.mark.parametrize("link", ["\x00", "ab" * 32])
+def test_a_link_that_nobody_asked_for_is_refused(tmp_path: Path, link: str) -> None:
+    """Signed or not, no ledger could hold the first one: the round could not be closed any more."""
+    table = Table(tmp_path)
+    told = table.center.broadcast()
+    notary, report = table.agents[0].notary, table.agents[0].respond(told)
+    notary._reveal = lambda _: link
+    with pytest.raises(ReportRefused, match="'agent-1' shows a link of a hash chain"):
+        table.center.submit(notary.sign(report, told))
 
 
 def test_a_run_is_resumed_with_the_keys_it_began_with(tmp_path: Path) -> None:
