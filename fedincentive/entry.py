@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from json.encoder import encode_basestring_ascii as quoted
+from operator import itemgetter
 from typing import Any
 
 from .errors import LedgerError
@@ -46,8 +49,11 @@ class Entry:
         keep(self, "postings", plain("postings", self.postings))
         keep(self, "claims", tuple(plain("claims", list(self.claims))))
         _check(self)
-        fields = ("claims", "inputs", "kind", "postings", "round", "rule", "run")
-        keep(self, "body", canonical({"version": VERSION, **{name: getattr(self, name) for name in fields}}))
+        before = canonical({"claims": self.claims})
+        after: dict[str, Any] = {"kind": self.kind, "postings": self.postings, "round": self.round}
+        after |= {"rule": self.rule, "run": self.run, "version": VERSION}
+        inputs = ",".join([f"{quoted(name)}:{canonical_table(value)}" for name, value in sorted(self.inputs.items())])
+        keep(self, "body", f'{before[:-1]},"inputs":{{{inputs}}},{canonical(after)[1:]}')
 
     def __hash__(self) -> int:
         return hash(self.body)
@@ -82,6 +88,39 @@ def canonical(value: Any) -> str:
     '{"a":2,"b":[1,"\\\\u00e9"]}'
     """
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
+
+WRITTEN: dict[type, Callable[[Any], str]] = {int: str, str: quoted}  # what a flat row of a table holds
+
+
+def canonical_table(value: Any) -> str:
+    """`canonical`, in half the time where many rows have the same few keys, as the reports of a round have: what they
+    share is written once.
+
+    >>> canonical_table({"b": {"s": 2, "agent": "x"}, "a": {"s": 1, "agent": "\\u00e9"}})
+    '{"a":{"agent":"\\\\u00e9","s":1},"b":{"agent":"x","s":2}}'
+    """
+    if type(value) is not dict or set(map(type, value.values())) != {dict}:
+        return canonical(value)
+    forms: dict[tuple[str, ...], tuple[str, Callable[[Any], tuple[Any, ...]]]] = {}
+    rows = []
+    try:
+        for name, row in sorted(value.items()):
+            keys = tuple(row)
+            if keys not in forms:
+                forms[keys] = _form(keys)
+            form, values = forms[keys]
+            rows.append(f"{quoted(name)}:{form % tuple([WRITTEN[type(one)](one) for one in values(row)])}")
+    except (LookupError, TypeError):  # a row that is empty, nested or of other types
+        return canonical(value)
+    return f"{{{','.join(rows)}}}"
+
+
+def _form(keys: tuple[str, ...]) -> tuple[str, Callable[[Any], tuple[Any, ...]]]:
+    """How rows with these keys are written, and what takes their values in that order."""
+    ordered = sorted(keys)
+    text = ",".join(quoted(key).replace("%", "%%") + ":%s" for key in ordered)
+    return f"{{{text}}}", itemgetter(*ordered) if len(ordered) > 1 else lambda row: (row[ordered[0]],)
 
 
 def posted_text(body: str) -> str:
@@ -126,17 +165,34 @@ def plain(path: str, value: Any, depth: int = DEPTH) -> Any:
 
 
 def _plain_mapping(path: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    for key in value:
-        if type(key) is not str or not key or not key.isprintable():
-            raise LedgerError(f"{path} has the key {key!r}; keys are printable non-empty strings.")
     # the common cases at once: a round of 10,000 agents has tens of thousands of plain amounts and texts
-    kinds = set(map(type, value.values()))
-    if kinds <= {int, str}:
-        numbers = [item for item in value.values() if type(item) is int]
-        texts = "".join([item for item in value.values() if type(item) is str])
-        if texts.isprintable() and -LIMIT <= min(numbers, default=0) <= max(numbers, default=0) <= LIMIT:
-            return dict(value)
+    if _is_flat([value]):
+        return dict(value)
+    rows = value.values()
+    if depth > 1 and set(map(type, rows)) == {dict} and _are_names(value) and _is_flat(rows):
+        return {key: dict(row) for key, row in value.items()}
+    for key in value:
+        if not _are_names([key]):
+            raise LedgerError(f"{path} has the key {key!r}; keys are printable non-empty strings.")
     return {key: plain(f"{path}.{key}", item, depth - 1) for key, item in value.items()}
+
+
+def _is_flat(rows: Collection[Mapping[Any, Any]]) -> bool:
+    """Whether these mappings hold nothing but plain names, texts and 64-bit ints."""
+    values = list(chain.from_iterable([row.values() for row in rows]))
+    if not set(map(type, values)) <= {int, str}:
+        return False
+    numbers = [value for value in values if type(value) is int]
+    texts = [value for value in values if type(value) is str]
+    return (
+        "".join(texts).isprintable()
+        and -LIMIT <= min(numbers, default=0) <= max(numbers, default=0) <= LIMIT
+        and _are_names(set().union(*rows))
+    )
+
+
+def _are_names(keys: Collection[Any]) -> bool:
+    return all(type(key) is str and key for key in keys) and "".join(keys).isprintable()
 
 
 def _check(entry: Entry) -> None:

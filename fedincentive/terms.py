@@ -1,15 +1,17 @@
 """The terms of a run: who takes part, with how much, at which price. They are the run's first entry in the ledger.
 
     {"mechanism", "rounds", "sampled", "scale", "minor", "currency", "payments": {name: {"rules", "terms"}}, "settings",
-     "oracles": [...], "owed": ..., "center": key, "start": {name: points}, "draws": anchor,
-     "auditors": {name: key}, "anchor": the center's,
-     "agents": {name: {"s_max", "s0", "data", "key", "anchor", "deposit", "enrolled"}}}
+     "oracles": [...], "owed": ..., "center": key, "recovery": key, "start": {name: points}, "draws": anchor,
+     "auditors": {name: key}, "anchor": the center's, "lag": steps,
+     "agents": {name: {"s_max", "s0", "data", "key", "anchor", "deposit", "enrolled", "tags", "duplicates"}}}
 
 `start` is the s that the mechanism itself gives an agent, where that is not its s0; `enrolled` the s_max that an agent
-enrolled with, where its budget covers the deposit for fewer points. `draws` anchors the center's hash chain: who is
-asked in a sampled round follows from the link that the center shows with that round; in an audited run `anchor` is of
-the same chain. All is text and whole numbers. With keys every agent signs the terms' digest before the first round, and
-every report after it names that digest; `verify --recompute` holds every entry of the run to them.
+enrolled with, where it counts with fewer points: its budget covers no larger deposit, or others have some of its
+records too (`duplicates`, by the agent that counts with them; `tags` is the digest of the list by which they were
+found). `draws` anchors the center's hash chain: who is asked in a sampled round follows from the link that the center
+shows with that round; in an audited run `anchor` is of the same chain, and `lag` says how many steps a link that is
+withheld can delay a verdict. All is text and whole numbers. With keys every agent signs the terms' digest before the
+first round, and every report after it names that digest; `verify --recompute` holds every entry of the run to them.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ class Terms:
     beta: str | None = None  # of a commitment without terms
     keys: Mapping[str, str] | None = None  # the agents' public keys, in a signed run
     center: str | None = None
+    recovery: str | None = None  # the key that may revoke the agents'
     digest: str = ""
     sampled: int | None = None  # how many are asked in a training round; None: all
     seed: int = 0  # who that is, in runs of older releases
@@ -72,6 +75,7 @@ class Terms:
     auditors: Mapping[str, str] = field(default_factory=dict)  # their public keys, in an audited run
     anchors: Mapping[str, str] = field(default_factory=dict)  # of the center's and the agents' hash chains
     chance: float = 0.0  # that an agent is audited in a step
+    lag: int | None = None  # steps after which nobody waits for a link; None in runs of older releases
 
     @property
     def bound(self) -> bool:
@@ -104,6 +108,7 @@ class Terms:
             tuple(terms["oracles"]),
             keys=keys or None,
             center=terms.get("center"),
+            recovery=terms.get("recovery"),
             digest=digest(terms),
             sampled=terms.get("sampled"),
             seed=int(terms["settings"].get("seed", 0)),
@@ -118,7 +123,12 @@ class Terms:
             return {}
         anchors = {name: given["anchor"] for name, given in terms["agents"].items()}
         chance = float(terms["settings"]["audit"])
-        return {"auditors": terms["auditors"], "anchors": {**anchors, CENTER: terms["anchor"]}, "chance": chance}
+        return {
+            "auditors": terms["auditors"],
+            "anchors": {**anchors, CENTER: terms["anchor"]},
+            "chance": chance,
+            "lag": terms.get("lag"),
+        }
 
     @classmethod
     def of_commitment(cls, inputs: Mapping[str, Any]) -> Terms:

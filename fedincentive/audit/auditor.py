@@ -37,10 +37,11 @@ class Auditor:
         commitments: Callable[[str], Commitment | None] = lambda agent: None,
         valid: Valid | None = None,
         recognised: Recognised | None = None,
+        tag_key: bytes | None = None,
     ) -> None:
         self.key, self.center, self.name = key, center, key.name
         self._sites, self._commitments = sites, commitments
-        self._valid, self._recognised = valid, recognised
+        self._checks: dict[str, Any] = {"valid": valid, "recognised": recognised, "tag_key": tag_key}
         self._last: tuple[str | None, Report | None] = (None, None)
 
     @classmethod
@@ -115,6 +116,7 @@ class Auditor:
             mine.get("data"),
             **drawn,
             openings=agreed["settings"]["openings"],
+            tags=mine.get("tags"),
         )
 
     def _mixed(self, told: Broadcast, agreed: Mapping[str, Any], what: str) -> str:
@@ -129,7 +131,7 @@ class Auditor:
     def _verdict(self, said: Delivery) -> dict[str, Any]:
         try:
             at_site = self._sites(said.agent), self._commitments(said.agent)
-            found = examine(said, *at_site, valid=self._valid, recognised=self._recognised)
+            found = examine(said, *at_site, **self._checks)
         except Exception as error:
             found = unauditable(said, error)
         what = audits.PASS if found.passed else audits.FAIL

@@ -43,5 +43,7 @@ def _rows(path: Path, arrays: dict[str, np.ndarray]) -> list[bytes]:
     lengths = {len(array) if array.ndim else -1 for array in arrays.values()}
     if len(lengths) != 1 or lengths == {-1}:
         raise ProvenanceError(f"The arrays in {path} do not have one row for each record: {sorted(lengths)} rows.")
-    columns = [np.ascontiguousarray(array).reshape(len(array), -1) for array in arrays.values()]
-    return [b"".join(column[j].tobytes() for column in columns) for j in range(lengths.pop())]
+    columns = [np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8) for array in arrays.values()]
+    rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+    blob, width = rows.tobytes(), rows.shape[1]
+    return [blob[at : at + width] for at in range(0, len(blob), width)] if width else [b""] * len(rows)

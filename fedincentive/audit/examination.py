@@ -3,6 +3,7 @@
     s_max       the site has as many points as were enrolled
     delivered   it is a number of points that the site can give
     records     the first s of the order are the committed ones, differ from each other, and are valid
+    tags        those that were enrolled are of these records
     update      made again from the broadcast model, the records and the seed, it has the signed digest, bit for bit
     openings    k drawn records are what they say, by somebody who knows their sources
 
@@ -54,6 +55,7 @@ class Delivery:
     order: str = ""  # the value that draws the order of points
     draw: str = ""  # the value that draws the records to open
     openings: int = 0
+    tags: str | None = None  # the digest of those that were enrolled
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,10 @@ def examine(
     *,
     valid: Valid | None = None,
     recognised: Recognised | None = None,
+    tag_key: bytes | None = None,
 ) -> Examination:
-    """Check a delivery at the agent's site; `kept` is the site's own commitment, which the terms must name."""
+    """Check a delivery at the agent's site; `kept` is the site's own commitment, which the terms must name, `tag_key`
+    the key of the tags."""
     checked: list[str] = []
     try:
         points = _points(said, site, checked)
@@ -89,6 +93,8 @@ def examine(
             site.reorder(order_seed(said.order, said.agent))
         own = site.records() if hasattr(site, "records") else None
         drawn = [] if own is None else _records(said, own, kept, round(points), valid, checked)
+        if own is not None and said.tags is not None:
+            _tags(said, own, tag_key, checked)
         again = digest(site.update(said.w, points, said.step, said.s))
         if again != said.update:
             raise _Failed(f"made again, the update is {again[:16]}..., signed is {said.update[:16]}...")
@@ -150,6 +156,16 @@ def _records(
     told = "" if valid is None else ", all valid"
     checked.append(f"the first {count} of the order are {count} different records under the enrolled root{told}")
     return drawn
+
+
+def _tags(said: Delivery, own: Sequence[bytes], key: bytes | None, checked: list[str]) -> None:
+    """The tags by which copies at other sites were looked for are those of these records."""
+    if key is None:
+        checked.append("the tags that were enrolled were not checked: their key is not here")
+    elif records.tags_digest(records.enrolled_tags(key, own)) != said.tags:
+        raise _Failed("the tags that were enrolled are not those of the site's records")
+    else:
+        checked.append(f"the enrolled tags are those of the {len(own)} records")
 
 
 def _open(

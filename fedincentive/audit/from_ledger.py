@@ -27,7 +27,10 @@ def delivery(entries: Iterable[Entry], number: int, agent: str) -> tuple[Deliver
     s: dict[str, int] = {}
     trained: list[Entry] = []
     accepted: dict[str, Any] = {}
+    reported: list[int] = []
     for entry in entries:
+        if entry.kind == "reports-train":
+            reported.append(entry.round)
         if entry.kind == terms.KIND:
             agreed, accepted = entry.inputs["terms"], entry.inputs["accepted"]
         elif entry.kind == COMMITMENT:
@@ -39,8 +42,8 @@ def delivery(entries: Iterable[Entry], number: int, agent: str) -> tuple[Deliver
     if not agreed or "center" not in agreed:
         raise ProvenanceError("Nobody signed anything in this run: there is nothing that an agent could be held to.")
     if not trained or trained[-1].round != number:
-        rounds = ", ".join(str(entry.round) for entry in trained) or "none"
-        raise ProvenanceError(f"Round {number} is no training round that was reported; up to it there are: {rounds}.")
+        rounds = f"they are {reported[0]} to {reported[-1]}" if reported else "there is none"
+        raise ProvenanceError(f"Round {number} is no training round that was reported; {rounds}.")
     if agent not in trained[-1].inputs["said"]:
         who = ", ".join(trained[-1].inputs["said"])
         raise ProvenanceError(f"Agent {agent!r} reported nothing in round {number}; {who} did.")
@@ -60,7 +63,7 @@ def delivery(entries: Iterable[Entry], number: int, agent: str) -> tuple[Deliver
     openings = agreed["settings"].get("openings", 0)
     return Delivery(
         agent, len(trained) - 1, {}, points, said["delivered"], said["update"], mine["s_max"], scale,
-        mine.get("data"), order, secrets.token_hex(32), openings,
+        mine.get("data"), order, secrets.token_hex(32), openings, mine.get("tags"),
     ), given["model"]  # fmt: skip
 
 

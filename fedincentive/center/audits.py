@@ -63,7 +63,7 @@ def refuse(mechanism: Mechanism, agents: Sequence[str], keys: KeyRing | None, le
         raise SettingError(f"{len(agents)} agents enrol, an audited run has at most {MOST_AGENTS}: leave auditors out.")
 
 
-def wrong_with(e: Enrol) -> str:
+def wrong_with(e: Enrol, tags: str | None) -> str:
     """Why an enrolment cannot be taken in an audited run, or nothing."""
     if e.anchor is None or not re.fullmatch("[0-9a-f]{64}", e.anchor):
         return f"Agent {e.agent!r} enrols without the anchor of a hash chain: its settings name no incentive.auditors."
@@ -73,6 +73,14 @@ def wrong_with(e: Enrol) -> str:
             return (
                 f"Agent {e.agent!r} enrols with s_max = {e.s_max!r} and commits to {e.commitment[:80]!r}: it must "
                 "commit to as many records as it has, with `fedincentive attest commit`."
+            )
+    if (tags is not None or e.tags is not None) and e.commitment is not None:
+        listed = None if tags is None or e.tags is None else records.read_tags(e.tags)
+        if listed is None or len(listed) != e.s_max:
+            shows = "no" if listed is None else str(len(listed))
+            return (
+                f"Agent {e.agent!r} enrols with {shows} tags for {e.s_max!r} records: "
+                "incentive.tags must name the common key at every site, or nowhere."
             )
     return ""
 
@@ -186,15 +194,18 @@ def _draw(run: Run, ended: bool) -> bool:
         return False
     step = first["step"] + 1
     known = {name: link_at(run, name, step) for name in (CENTER, *asked)}
-    withheld = [name for name in asked if known[name] is None and name not in run.failed]
-    if withheld and not ended:
+    hidden = [name for name in asked if known[name] is None and name not in run.failed]
+    late = "lag" in run.terms and run.trained - step >= run.terms["lag"]  # nobody waits longer: all coins are heads
+    if hidden and not (ended or late):
         return False
+    withheld = hidden if ended else []
     value = beacon.mixed(terms.digest(run.terms), step, {name: link for name, link in known.items() if link})
     said = {name: words for name, words in first["said"].items() if name not in run.failed}
-    drawn = set(said) if withheld else audits.coins(value, said, run.settings.audit)
+    drawn = set(said) if hidden else audits.coins(value, said, run.settings.audit)
     drawn |= audits.copies({name: words["update"] for name, words in said.items()})
     drawn |= set(first["suspected"]) & set(said)
-    first.update(value=value, withheld=withheld, tasks={name: [] for name in sorted(drawn - set(withheld))})
+    tasks: dict[str, list[Any]] = {name: [] for name in sorted(drawn - set(withheld))}
+    first.update(value=value, withheld=withheld, late=[] if ended else hidden, tasks=tasks)
     return True
 
 
@@ -203,9 +214,8 @@ def asks(run: Run) -> dict[str, list[str]]:
     asked: dict[str, list[str]] = {}
     first: dict[str, Any] = run.audits[0] if run.audits else {"tasks": None}
     for agent, heard in (first["tasks"] or {}).items():
-        value = first["value"]
-        if audits.verdict(heard, repeat=audits.repeated(value, agent)) is None:
-            order = audits.order(value, agent, run.settings.auditors or ())
+        if audits.decision(first["value"], agent, heard, audits.rule(run.terms)) is None:
+            order = audits.order(first["value"], agent, run.settings.auditors or ())
             asked.setdefault(audits.next_auditor(order, heard), []).append(agent)
     return dict(sorted(asked.items()))
 
@@ -258,7 +268,7 @@ def checked(report: Report, run: Run, claim: Mapping[str, Any]) -> Answer:
     return Answer(claim=claim, signature=report.signature or "")
 
 
-def hear(run: Run, reports: Mapping[str, Answer]) -> None:
+def hear(run: Run, reports: Mapping[str, Answer], told: Mapping[str, Any]) -> None:
     """Take in what auditors found; those who were silent are asked again after the others."""
     first = run.audits[0]
     for auditor, agents in asks(run).items():
@@ -268,13 +278,14 @@ def hear(run: Run, reports: Mapping[str, Answer]) -> None:
             if max(silent) >= run.settings.repeats + 1:
                 raise QuorumError(
                     f"Auditor {auditor!r} of run {run.settings.run!r} was asked {max(silent) + 1} times about "
-                    f"{', '.join(agents)} in step {first['step']} and is silent, and no other one is left: bring it "
-                    "back and resume."
+                    f"{', '.join(agents)} in step {first['step']} and is silent, and no other one is left. That is "
+                    "undecided, and costs nobody anything: bring it back and resume."
                 )
             first["heard"].append({"auditor": auditor, "silent": agents})
             found = dict.fromkeys(agents, audits.SILENT)
         else:
-            own = {key: answer.claim[key] for key in ("nonce", "seen", "verdicts") if key in answer.claim}
+            said: dict[str, Any] = {**told, **answer.claim}
+            own: dict[str, Any] = {key: said[key] for key in ("nonce", "seen", "verdicts") if key in said}
             first["heard"].append({"auditor": auditor, **own, "signature": answer.signature})
             found = {one["agent"]: one["found"] for one in answer.claim["verdicts"]}
         for agent, what in found.items():
@@ -286,11 +297,8 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
     except at the end, where it keeps the last links."""
     tasks, value, step = settled["tasks"], settled["value"], settled["step"]
     verdicts = [one for item in settled["heard"] for one in item.get("verdicts", ())]
-    failed = [
-        agent
-        for agent, heard in tasks.items()
-        if audits.verdict(heard, repeat=audits.repeated(value, agent)) == audits.FAIL
-    ]
+    rule = audits.rule(run.terms)
+    failed = [agent for agent, heard in tasks.items() if audits.decision(value, agent, heard, rule) == audits.FAIL]
     for agent in (*failed, *settled["withheld"]):
         against = [one["why"] for one in verdicts if (one["agent"], one["found"]) == (agent, audits.FAIL)]
         why = against[0] if against else "it never showed its link"
@@ -310,8 +318,9 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
         "suspected": [agent for agent in settled["suspected"] if agent in tasks],
         "heard": settled["heard"],
         "failed": failed,
+        **({"late": settled["late"]} if settled.get("late") else {}),
     }
     if ended:
         known = {name: link_at(run, name, run.trained) for name in (CENTER, *run.agents)}
         inputs["links"] = {name: link for name, link in known.items() if link}
-    return [Entry(run.settings.run, run.round, f"{audits.PREFIX}{step}", audits.RULE, inputs, {})]
+    return [Entry(run.settings.run, run.round, f"{audits.PREFIX}{step}", rule, inputs, {})]

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from ..audit.data import KINDS, read_records
-from ..errors import ProvenanceError
 from ..files import read_bounded
 from ..provenance import records
 from ..provenance.keys import create
@@ -87,11 +86,7 @@ def tags(data: Path, key: Path, new: bool, header: bool) -> None:
     """Print a tag for each record of DATA: equal records have equal tags, and a tag tells nothing without the key."""
     if new:
         create(key, os.urandom(32).hex().encode() + b"\n", 0o600)
-    try:
-        secret = bytes.fromhex(read_bounded(key, 1000).decode("ascii", "replace").strip())
-    except (OSError, ValueError) as error:
-        raise ProvenanceError(f"The key of the tags, {key}, cannot be read ({error}): make one with --new.") from error
-    click.echo("\n".join(records.tags(secret, read_records(data, header=header))))
+    click.echo("\n".join(records.tags(records.tag_key(key), read_records(data, header=header))))
 
 
 @attest.command()
@@ -102,6 +97,7 @@ def duplicates(lists: tuple[Path, ...]) -> None:
     The later holder's points drop by that. Exits 1 where there are any. Exact copies are found, altered ones are not.
     """
     found = records.duplicates({str(path): path.read_text("ascii", "replace").split() for path in lists})
-    for holder, count in found.items():
-        click.echo(f"{holder}: {count} records that were shown before")
+    for holder, counts in found.items():
+        whose = "".join(f", {count} of {first}" for first, count in counts.items())
+        click.echo(f"{holder}: {sum(counts.values())} records that were shown before{whose}")
     sys.exit(1 if any(found.values()) else 0)

@@ -27,8 +27,8 @@ from ..provenance.names import Names
 from ..provenance.notes import Note
 from ..provenance.statements import known_keys
 from ..reports.statements import columns
+from .targets import target
 
-target = click.argument("target", metavar="LEDGER")
 notes = click.option(
     "--note",
     "notes",
@@ -178,8 +178,8 @@ def dispute(target: str, file: Path, agent: str, folder: Path | None) -> None:
             _hold(book, entry.run, agent, [key.vkey for key in known.get(agent, ())])
         _append(book, entry)
     click.echo(
-        f"{agent!r} did sign this report, and entry {entry.inputs['disputes']} calls it absent. Whether the report "
-        "reached the center in time, nobody can tell from this: no money moves. A correction can, if both sides agree."
+        f"{agent!r} did sign this report, and entry {entry.inputs['disputes']} calls it absent. Nobody can tell from "
+        "this whether it reached the center in time, so no money moves. A correction can move it, if both sides agree."
     )
 
 

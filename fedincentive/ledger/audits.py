@@ -1,8 +1,9 @@
 """The audits of a signed run, derived again: who was drawn, by whom each was looked at, and what follows.
 
-An `audit-STEP` entry (rule audit/1) keeps what auditors found of a training round.
+An `audit-STEP` entry (rule audit/2, in older runs audit/1) keeps what auditors found of a training round.
 
     {"terms", "step", "withheld": [agents without a link], "suspected": [agents], "failed": [agents],
+     "late": [agents whose link was not waited for],
      "heard": [{"auditor", "nonce", "seen", "verdicts": [...], "signature"} or {"auditor", "silent": [agents]}, ...],
      "links": {name: link}}
 
@@ -29,6 +30,7 @@ class AuditTrail:
 
     def __init__(self, run: str, terms: Terms) -> None:
         self.run, self.terms = run, terms
+        self.rule = audits.FIRST if terms.lag is None else audits.RULE
         self.keys: dict[str, PublicKey] = {}
         for auditor, text in terms.auditors.items():
             try:
@@ -81,21 +83,24 @@ class AuditTrail:
                 yield "audit", f"in step {self.open[0]['step']} {who} were drawn to be audited, and were not."
             self.open.pop(0)
 
-    def _drawn(self, step: Mapping[str, Any], *, ended: bool) -> tuple[str, set[str], list[str]] | None:
-        """The value that draws, who is drawn, and who withheld the link; None while links are missing."""
+    def _drawn(self, step: Mapping[str, Any], *, ended: bool) -> tuple[str, set[str], list[str], list[str]] | None:
+        """The value that draws, who is drawn, who withheld the link to the end, and whose link was not waited for;
+        None while links are missing."""
         later = [other for other in self.open if other["step"] == step["step"] + 1]
         asked = later[0]["asked"] if later else sorted(self.terms.s_max) if ended else None
         if asked is None:
             return None
         number = step["step"] + 1
         known = {name: self._link(name, number) for name in (CENTER, *asked)}
-        withheld = [name for name in asked if known[name] is None and name not in self.failed]
-        if known[CENTER] is None or (withheld and not ended):
+        hidden = [name for name in asked if known[name] is None and name not in self.failed]
+        late = self.terms.lag is not None and self.trained - number >= self.terms.lag
+        if known[CENTER] is None or (hidden and not (ended or late)):
             return None
         value = beacon.mixed(self.terms.digest, number, {name: link for name, link in known.items() if link})
         updates = {agent: update for agent, update in step["updates"].items() if agent not in self.failed}
-        drawn = set(updates) if withheld else audits.coins(value, updates, self.terms.chance)
-        return value, (drawn | audits.copies(updates)) - set(withheld), withheld
+        drawn = set(updates) if hidden else audits.coins(value, updates, self.terms.chance)
+        drawn |= audits.copies(updates)
+        return (value, drawn - set(hidden), hidden, []) if ended else (value, drawn, [], hidden)
 
     def _link(self, name: str, step: int) -> str | None:
         number, link = self.links[name]
@@ -107,6 +112,8 @@ class AuditTrail:
         ended = "links" in given
         if body["kind"] != f"{audits.PREFIX}{number}" or given["terms"] != self.terms.digest:
             yield "audit", "it is of another step, or for other terms."
+        if body["rule"] != self.rule:
+            yield "audit", f"its rule is {body['rule']}, by the terms it is {self.rule}."
         if ended and not (self.trained == self.terms.rounds or self.failed):  # too few may be left to train on
             yield "audit", "it ends the audits of a run that still trains."
         if ended:
@@ -121,9 +128,9 @@ class AuditTrail:
         if drawn is None:
             yield "audit", f"step {number} was audited before, or nobody knows yet who is drawn."
             return []
-        value, agents, withheld = drawn
-        if given["withheld"] != withheld:
-            yield "audit", f"{given['withheld']} are said to have withheld a link, {withheld} did."
+        value, agents, withheld, late = drawn
+        if given["withheld"] != withheld or given.get("late", []) != late:
+            yield "audit", f"{given['withheld']} are said to have withheld a link, {withheld} did, late are {late}."
         agents |= set(given["suspected"]) & (set(self.open[0]["updates"]) - set(self.failed))
         found = yield from self._heard(body, value, {agent: [] for agent in sorted(agents)})
         failed = [agent for agent, verdict in found.items() if verdict == audits.FAIL]
@@ -149,15 +156,14 @@ class AuditTrail:
                 if not self._signed(body, item):
                     yield "signature", f"auditor {auditor!r} did not sign what is said in its name."
             for agent, what in said.items():
-                repeat = audits.repeated(value, agent)
-                if agent not in heard or audits.verdict(heard[agent], repeat=repeat) is not None:
+                if agent not in heard or audits.decision(value, agent, heard[agent], self.rule) is not None:
                     yield "audit", f"{auditor!r} was asked about {agent!r}, who was not drawn or was decided on."
                     continue
                 order = audits.order(value, agent, self.terms.auditors)
                 if audits.next_auditor(order, heard[agent]) != auditor:
                     yield "audit", f"{auditor!r} looked at {agent!r}, it was another auditor's turn."
                 heard[agent].append((auditor, what))
-        return {agent: audits.verdict(of, repeat=audits.repeated(value, agent)) for agent, of in heard.items()}
+        return {agent: audits.decision(value, agent, of, self.rule) for agent, of in heard.items()}
 
     def _signed(self, body: Body, item: Mapping[str, Any]) -> bool:
         claim = {key: item[key] for key in ("nonce", "seen", "verdicts") if key in item}

@@ -15,7 +15,9 @@ from typing import Any
 from ..errors import ProvenanceError
 from ..payments.base import Body, Problem
 from ..payments.contribution import SCORED, scored
-from ..provenance.keys import PublicKey, from_base64, words
+from ..provenance import statements
+from ..provenance.keys import from_base64, words
+from ..provenance.statements import KeysInForce
 from ..terms import Terms
 from .audits import AuditTrail
 
@@ -29,12 +31,8 @@ class Claims:
 
     def __init__(self, run: str, terms: Terms) -> None:
         self.run, self.terms = run, terms
-        self.keys: dict[str, PublicKey] = {}
-        for agent in terms.s_max:
-            try:
-                self.keys[agent] = PublicKey.parse((terms.keys or {}).get(agent, ""))
-            except ProvenanceError:
-                continue
+        self.keys = KeysInForce(terms.keys or {}, terms.recovery)
+        self.changes = 0  # of keys
         self.s = dict(terms.s0)
         self.delivered: dict[str, int] = {}
         self.total = dict.fromkeys(terms.s_max, 0)
@@ -70,7 +68,7 @@ class Claims:
         shared = {key: given[key] for key in ("model", "seen") if key in given}
         for agent, said in given["said"].items():
             number = said["round"] if phase == "contribute" else body["round"]
-            if agent not in self.keys or not self._signed(agent, said, number, phase, shared):
+            if not self._signed(agent, said, number, phase, shared):
                 yield "signature", f"{agent!r} did not sign what is said in its name."
         yield from self._everybody(body, phase)
         if phase == "train":
@@ -137,6 +135,20 @@ class Claims:
         self.round = body["round"]
         return {agent: step for agent, step in self.audits.failed.items() if agent not in before}
 
+    def changed(self, body: Body) -> Iterator[Problem]:
+        """A key's owner replaces it, or the recovery key revokes it, from this round on."""
+        given, self.changes = body["inputs"], self.changes + 1
+        if body["kind"] != f"{statements.PREFIX}{self.changes}":
+            yield "kind", f"it is change {self.changes} of a key, and its kind is {body['kind']}."
+        if given["terms"] != self.terms.digest or self.audits is not None:
+            yield "signature", "it is for other terms, or for an audited run, whose hash chains come from the keys."
+            return
+        self.signatures += len(given["statement"]["signatures"])
+        try:
+            self.keys.change(given["statement"], body["round"])
+        except ProvenanceError as error:
+            yield "signature", str(error)
+
     def committed(self, body: Body) -> Iterator[Problem]:
         yield from self._compare("s", body["inputs"]["s"], self.s)
         self.delivered = dict(self.s)
@@ -170,9 +182,9 @@ class Claims:
         place = {"run": self.run, "terms": self.terms.digest, "round": number, "phase": phase, "agent": agent}
         self.signatures += 1
         try:
-            return self.keys[agent].verify(
-                from_base64(said["signature"]), words("report", {**shared, **seen, **place, **own})
-            )
+            key = self.keys.at(agent, number)
+            words_said = words("report", {**shared, **seen, **place, **own})
+            return key is not None and key.verify(from_base64(said["signature"]), words_said)
         except (ValueError, TypeError, KeyError):
             return False
 

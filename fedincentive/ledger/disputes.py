@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from ..entry import Entry
+from ..entry import Entry, canonical
 from ..errors import LedgerError
-from ..provenance.keys import PublicKey, from_base64, words
+from ..provenance import statements
+from ..provenance.keys import from_base64, words
+from ..provenance.statements import KeysInForce
 from ..terms import KIND as TERMS
 from ..terms import Terms
 from .store import Ledger
@@ -37,9 +39,13 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
     if named != agent:
         raise LedgerError(f"The report in this file is by {named!r}, not by {agent!r}.")
     agreed, seq, absence = None, 0, {}
+    keys = KeysInForce({})
     for record in book.chained(run):
         if record.entry.kind == TERMS:
             agreed = Terms.read(record.entry.inputs["terms"])
+            keys = KeysInForce(agreed.keys or {}, agreed.recovery)
+        elif record.entry.rule == statements.RULE:
+            keys.follow([canonical(record.entry.inputs["statement"]) + "\n"], record.entry.round)
         if record.entry.body == entry:
             seq, absence = record.seq, json.loads(record.entry.body)
     if agreed is None or not agreed.keys:
@@ -49,14 +55,14 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
             "The entry that the file disputes is not in this ledger: it is another one, or was rewritten."
         )
     inputs = {"agent": agent, "disputes": seq, "claim": claim, "signature": signature}
-    for wrong in wrong_dispute(inputs, agreed, run, absence):
+    for wrong in wrong_dispute(inputs, agreed, run, absence, keys):
         raise LedgerError(f"The dispute is not recorded: {wrong}.")
     name = sha256(str(signature).encode()).hexdigest()[:16]
     return Entry(run, claim["round"], f"{KIND}-{name}", RULE, inputs, {})
 
 
 def wrong_dispute(
-    given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None
+    given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None, keys: KeysInForce
 ) -> Iterator[str]:
     """What is wrong with a dispute: the entry must lack what the agent signed for that very round."""
     claim, agent = given["claim"], given["agent"]
@@ -73,9 +79,9 @@ def wrong_dispute(
     if {key: claim.get(key) for key in place} != place:
         yield "the report is for another run, other terms or by another agent"
     try:
-        key = PublicKey.parse((agreed.keys or {}).get(agent, ""))
-        signed = key.verify(from_base64(given["signature"]), words("report", claim))
-    except (ValueError, TypeError):
+        key = keys.at(agent, claim["round"])
+        signed = key is not None and key.verify(from_base64(given["signature"]), words("report", claim))
+    except (ValueError, TypeError, KeyError):
         signed = False
     if not signed:
         yield f"{agent!r} did not sign the report"

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from statistics import median_low
 from typing import Any
 
+from ..entry import canonical
 from ..errors import LedgerError, ProvenanceError
 from ..provenance.keys import COSIGNATURE, PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Note
+from ..provenance.statements import read_statement
 from . import chain
 
 
@@ -84,6 +87,14 @@ class Keys:
         ]:
             if vkey is not None and vkey not in keys:
                 keys[vkey] = PublicKey.parse(vkey)
+
+    def change(self, inputs: Mapping[str, Any]) -> None:
+        """The key that an agent put in the place of its own cosigns too; one that it did not sign for does not."""
+        said = inputs["statement"]["said"]
+        if said["change"] == "rotate" and said["old"] in self.others:
+            with suppress(ProvenanceError):
+                new = read_statement(canonical(inputs["statement"]) + "\n", self.others[said["old"]])["new"]
+                self.others.setdefault(new, PublicKey.parse(new))
 
     def only(self, exchanged: Mapping[str, Sequence[PublicKey]] | None) -> Keys:
         """Those of them that were exchanged; all, where nothing is said of that."""

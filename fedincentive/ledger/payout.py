@@ -23,6 +23,7 @@ from .. import terms
 from ..entry import CORRECTION, RESERVED, Entry, canonical
 from ..errors import LedgerError
 from ..payments.exact import apportion
+from ..provenance import statements
 from ..provenance.keys import PublicKey
 from ..provenance.merkle import Tree, leaf
 from ..provenance.notes import Note
@@ -198,6 +199,9 @@ def witnessed(
         for other in agreed.values():
             keys.take({"center": other.get("center"), "agents": {}})
         keys.take({"agents": names})
+        for one in records:
+            if one.entry.run == run and one.entry.rule == statements.RULE:
+                keys.change(one.entry.inputs)
         who: set[str] = set()
         for note in known:
             dated, wrong = checked(note, tree, hashes, keys.only(exchanged))

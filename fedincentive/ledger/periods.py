@@ -15,6 +15,7 @@ from typing import Any
 from .. import terms
 from ..entry import Entry
 from ..errors import LedgerError
+from ..provenance import statements
 from ..provenance.keys import PublicKey, check_name
 from ..provenance.merkle import Tree
 from ..provenance.notes import Note
@@ -64,6 +65,8 @@ def close(
         hashes.append(record.hash)
         if record.entry.kind == terms.KIND:
             keys.take(record.entry.inputs["terms"])
+        elif record.entry.rule == statements.RULE:
+            keys.change(record.entry.inputs)
     note = newest(notes, len(hashes))
     dated, wrong = checked(note, Tree(hashes), hashes, keys.only(exchanged))
     if wrong:

@@ -1,11 +1,11 @@
 """The way back: each entry's amounts derived again, by the payment whose rule it names, and held to the run's terms.
 
 Beside the payments' own rules there are memos, which post nothing: terms, a commitment, signed reports, a dispute, the
-end of a period, a payout that was settled, the audits of a step (terms/1, commitment/1, reports/1, dispute/1, close/1,
-payout/1, audit/1). A reversal posts the corrected entry with the other sign (reversal/1, with signatures reversal/2), a
-transfer what a person decided (transfer/1, transfer/2). The terms are a run's first entry. They fix who is paid, by
-which rules, at which price and how often; a run of an older release has none, and is held to its commitment as far as
-that goes.
+end of a period, a payout that was settled, the audits of a step, what updates were worth, a changed key (terms/1,
+commitment/1, reports/1, dispute/1, close/1, payout/1, audit/2, worth/1, key/1). A reversal posts the corrected entry
+with the other sign (reversal/1, with signatures reversal/2), a transfer what a person decided (transfer/1, transfer/2).
+The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a run of an older
+release has none, and is held to its commitment as far as that goes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from .. import payments, terms
+from ..contribution import memo
 from ..entry import COMMITMENT, CORRECTION, ESCROW
 from ..errors import FedIncentiveError
 from ..payments import TREASURY, Amounts, Payment
 from ..payments.base import Body, Problem, points_within
-from ..provenance import audits
+from ..provenance import audits, statements
+from ..provenance.statements import KeysInForce
 from ..terms import Terms
 from . import claims, disputes, payout, periods
 from .claims import Claims
@@ -29,11 +31,13 @@ from .corrections import SIGNED_TRANSFER, TRANSFER, wrong_signatures
 from .store import REVERSAL, SIGNED_REVERSAL
 
 COMMITTED = "commitment/1"
+TRAINED = f"{claims.PREFIX}train"
 FOLLOWING = ("clawback/1", "forfeit/1")  # their kinds end with the first step that failed
 REVERSALS, TRANSFERS = (REVERSAL, SIGNED_REVERSAL), (TRANSFER, SIGNED_TRANSFER)
 KIND_OF = {
     terms.RULE: terms.KIND,
     COMMITTED: COMMITMENT,
+    memo.RULE: memo.KIND,
     disputes.RULE: disputes.KIND,
     periods.RULE: periods.KIND,
     payout.RULE: payout.KIND,
@@ -61,6 +65,23 @@ class RunSoFar:
     failed: dict[str, int] = field(default_factory=dict)  # the first step whose audit an agent did not pass
     followed: dict[str, dict[str, int]] = field(default_factory=dict)  # by kind of entry: the failures it followed from
     failed_in: int = 0  # the round of the last audit that failed
+    left_out: set[str] = field(default_factory=set)  # kinds of entries that were found to be missing
+    valued: int | None = None  # the step whose updates were valued last
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The deposits in the escrow."""
+        return self.memory.get("deposit", {}).get("held", {})
+
+    @property
+    def settled(self) -> bool:
+        """Whether an audited run has ended all its audits."""
+        return self.claims is not None and self.claims.audits is not None and self.claims.audits.settled
+
+    def every_step(self) -> list[str]:
+        """The kinds of entries that each training round brings."""
+        assert self.terms is not None
+        return [kind for payment in self.agreed.values() for kind in payment.every_step(self.terms)]
 
 
 class Replay:
@@ -80,10 +101,12 @@ class Replay:
             terms.RULE: self._terms,
             COMMITTED: self._commitment,
             claims.RULE: self._reports,
-            audits.RULE: self._audit,
+            **dict.fromkeys(audits.RULES, self._audit),
+            memo.RULE: self._worth,
             disputes.RULE: self._dispute,
             periods.RULE: self._period,
             payout.RULE: self._payout,
+            statements.RULE: self._key_change,
             **dict.fromkeys(REVERSALS, self._reversal),
             **dict.fromkeys(TRANSFERS, self._transfer),
         }
@@ -127,6 +150,29 @@ class Replay:
         """The runs in which nobody signed what is said in its name."""
         return tuple(name for name, run in self._played() if run.claims is None)
 
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The unsigned runs that ask a sample: nothing in the ledger shows that it was drawn."""
+        sampled = ((n, run.terms) for n, run in self._played() if run.claims is None and run.terms is not None)
+        return tuple(name for name, agreed in sampled if (agreed.sampled or len(agreed.s_max)) < len(agreed.s_max))
+
+    @property
+    def unfinished(self) -> dict[str, str]:
+        """The runs whose last entries are not there, and what they lack: they go on, stopped, or were cut."""
+        found = {}
+        for name, run in self._played():
+            try:
+                found[name] = _unfinished(run)
+            except (TypeError, ValueError, KeyError, AttributeError):
+                found[name] = "terms that cannot be read"  # which was found
+        return {name: what for name, what in found.items() if what}
+
+    def ended(self) -> Iterator[Problem]:
+        """What is wrong with a run as a whole, when all entries were read."""
+        for name, run in self._runs.items():
+            if run.settled and (held := sum(run.held.values())):
+                yield "terms", f"run {name!r} has settled all its audits, and its escrow still holds {held}: no refund."
+
     def _played(self) -> Iterator[tuple[str, RunSoFar]]:
         """The runs that were played; the ledger's owner writes memos under names of its own."""
         return ((n, run) for n, run in self._runs.items() if set(run.counts) - {periods.KIND, payout.KIND})
@@ -141,9 +187,13 @@ class Replay:
         kind, rule, number = body["kind"], body["rule"], body["round"]
         if (memo := kind.partition("-")[0]) in LATER:
             kind = memo
-        prefixes = {claims.RULE: claims.PREFIX, audits.RULE: audits.PREFIX}
+        prefixes = {
+            claims.PREFIX: (claims.RULE,),
+            audits.PREFIX: audits.RULES,
+            statements.PREFIX: (statements.RULE,),
+        }
         if (rule in KIND_OF and kind != KIND_OF[rule]) or any(
-            (rule == other) != kind.startswith(prefix) for other, prefix in prefixes.items()
+            (rule in rules) != kind.startswith(prefix) for prefix, rules in prefixes.items()
         ):
             yield "kind", f"a {kind} cannot have the rule {rule}"
         payment = self._payments.get(rule)
@@ -162,6 +212,7 @@ class Replay:
             if number < run.last:
                 yield "order", f"it is of round {number}, an entry of round {run.last} came before it"
             run.last = max(run.last, number)
+            yield from (("terms", wrong) for wrong in _left_out(run, kind, number))
         if agreed.bound and run.failed:
             yield from (("terms", wrong) for wrong in _unfollowed(run, body))
         names = set(agreed.s_max) | {TREASURY, *([ESCROW] if agreed.deposits else [])}
@@ -263,6 +314,14 @@ class Replay:
             yield from run.claims.take(body)
         yield {}
 
+    def _key_change(self, body: Body) -> Iterator[Problem | Amounts]:
+        run = self._runs.setdefault(body["run"], RunSoFar())
+        if run.claims is None:
+            yield "signature", "a key changes, but the run's terms name no keys."
+        else:
+            yield from run.claims.changed(body)
+        yield {}
+
     def _audit(self, body: Body) -> Iterator[Problem | Amounts]:
         run = self._runs.setdefault(body["run"], RunSoFar())
         if run.claims is None:
@@ -272,13 +331,22 @@ class Replay:
             self._fail(run, failed, body["round"])
         yield {}
 
+    def _worth(self, body: Body) -> Iterator[Problem | Amounts]:
+        """What the center measured is its word; whom it is about and when is not."""
+        run, given = self._runs.setdefault(body["run"], RunSoFar()), body["inputs"]
+        agents = run.terms.s_max if run.terms is not None and run.terms.bound else None
+        yield from (("terms", f"{wrong}.") for wrong in memo.wrong(given, agents, run.valued))
+        run.valued = given["step"]
+        yield {}
+
     def _dispute(self, body: Body) -> Iterator[Problem | Amounts]:
         run, given = self._runs.setdefault(body["run"], RunSoFar()), body["inputs"]
         if run.terms is None:
             yield "signature", "there is a dispute, but the run has no terms."
         else:
             disputed = self._lookup(given["disputes"])
-            found = disputes.wrong_dispute(given, run.terms, body["run"], disputed)
+            keys = run.claims.keys if run.claims is not None else KeysInForce({})
+            found = disputes.wrong_dispute(given, run.terms, body["run"], disputed, keys)
             yield from (("signature", f"{wrong}.") for wrong in found)
         yield {}
 
@@ -352,6 +420,39 @@ def _unpaid(run: RunSoFar) -> Iterator[str]:
         if kind not in run.counts:
             run.counts[kind] = 0  # said once
             yield f"no {kind} came before it, which was agreed"
+
+
+def _left_out(run: RunSoFar, kind: str, number: int) -> Iterator[str]:
+    """Whether each training round before this entry brought what is paid or reported in every one."""
+    if run.terms is None or run.terms.rounds is None or run.first is None:
+        return
+    steps, counts = min(number - run.first, run.terms.rounds), dict(run.counts)
+    owed = dict.fromkeys(run.every_step(), steps)
+    if kind == TRAINED:
+        counts[TRAINED] -= 1  # those before it
+        owed[TRAINED] = steps
+    elif run.claims is not None:  # audits may leave too few agents to train on
+        owed = dict.fromkeys(owed, min(steps, counts.get(TRAINED, 0)))
+    for one, least in owed.items():
+        if counts.get(one, 0) < least and one not in run.left_out:
+            run.left_out.add(one)
+            yield f"{least} training rounds came before it, but {counts.get(one, 0)} entries of kind {one}"
+
+
+def _unfinished(run: RunSoFar) -> str:
+    """What the entries of a run lack at its end; nothing where all is there, or where nobody can know."""
+    if run.terms is None or run.terms.rounds is None:
+        return ""
+    trail = run.claims.audits if run.claims is not None else None
+    steps = run.terms.rounds if trail is None or not trail.settled else trail.trained
+    kinds = [*([TRAINED] if run.claims is not None else []), *run.every_step()]
+    lacks = [f"{run.counts.get(k, 0)} of {steps} {k} entries" for k in kinds if run.counts.get(k, 0) < steps]
+    if steps and len(lacks) == len(kinds) > 0 and not any(run.counts.get(k) for k in kinds):
+        lacks[-1] += " (it stopped before it trained, or they were left out)"
+    once = [k for p in run.agreed.values() for k, when in p.schedule().items() if when in ("commit", "end")]
+    lacks += [f"no {kind}" for kind in once if not run.counts.get(kind)]
+    lacks += ["audits that are not settled"] if trail is not None and not trail.settled else []
+    return ", ".join([*lacks, f"{sum(run.held.values())} in escrow"] if any(run.held.values()) else lacks)
 
 
 def _unfollowed(run: RunSoFar, body: Body) -> Iterator[str]:

@@ -40,11 +40,15 @@ KINDS = {
     "commitment/1": ("commitment",),
     "reports/1": ("reports-contribute", "reports-train", "reports-value"),
     "audit/1": ("audit",),
+    "audit/2": ("audit",),
+    "worth/1": ("worth",),
+    "key/1": ("key",),
     "contribution/1": ("settlement",),
     "tranche/1": ("tranche", "settlement"),
     "tranche/2": ("tranche", "settlement"),
     "clawback/1": ("clawback",),
     "deposit/1": ("deposit",),
+    "deposit/2": ("deposit",),
     "forfeit/1": ("forfeit",),
     "refund/1": ("refund",),
     "lump/1": ("lump",),
@@ -64,11 +68,12 @@ KINDS = {
     "close/1": ("close",),
     "payout/1": ("payout",),
 }
+AUDITS = ("audit/1", "audit/2")  # the second one in runs whose terms have a lag
 MEMOS = ("dispute/1", "close/1", "payout/1")  # may come after later rounds; their kinds may end with a digest
 PAYS = {
     **dict.fromkeys(("contribution/1", "tranche/1", "tranche/2", "clawback/1"), "contribution"),
     **dict.fromkeys(("truthful/1", "truthful/2"), "truthful"),
-    **dict.fromkeys(("deposit/1", "forfeit/1", "refund/1"), "deposit"),
+    **dict.fromkeys(("deposit/1", "deposit/2", "forfeit/1", "refund/1"), "deposit"),
     "lump/1": "lump",
 }
 TRUTHFUL = ("truthful/2", "truthful/1")  # the first one is what new runs agree on
@@ -253,7 +258,7 @@ class Runs:
 
     def derive(self, body: Body, complain: Complain) -> Amounts:
         given, rule = body["inputs"], body["rule"]
-        if rule in ("terms/1", "commitment/1", "reports/1", "audit/1", *MEMOS):
+        if rule in ("terms/1", "commitment/1", "reports/1", "worth/1", "key/1", *AUDITS, *MEMOS):
             return {}
         if rule == "contribution/1":
             return balanced(rate(given["beta"]), given["s"], given["scale"], self.minor, body["round"])
@@ -337,7 +342,7 @@ class Runs:
         money, run = {agent: exactly(amount) for agent, amount in given["deposits"].items()}, body["run"]
         if min(money.values(), default=0) < 0:
             raise ValueError("a deposit is negative")
-        if body["rule"] == "deposit/1":
+        if body["rule"] in ("deposit/1", "deposit/2"):
             self.escrow[run], self.depositors[run] = dict(money), sorted(money)
             return {"escrow": sum(money.values()), **{agent: -amount for agent, amount in money.items()}}
         held, agents = self.escrow.get(run, {}), self.depositors.get(run, [])
@@ -381,7 +386,7 @@ class Runs:
     def hold(self, body: Body, complain: Complain) -> None:
         """Everything in which an entry differs from the terms, which are its run's first entry."""
         run, kind, rule, given = body["run"], body["kind"], body["rule"], body["inputs"]
-        if rule in (*MEMOS, "clawback/1", "forfeit/1", "audit/1"):  # their kinds end with a digest, or with a step
+        if rule in (*MEMOS, *AUDITS, "clawback/1", "forfeit/1", "key/1"):  # their kinds end with a digest or a number
             kind = kind.split("-")[0]
         if kind not in KINDS[rule]:
             complain("kind", f"a {kind} cannot have the rule {rule}")
@@ -411,10 +416,16 @@ class Runs:
             said.take(body, complain)
         elif rule == "reports/1":
             complain("signature", "there are signed reports, but the run's terms name no keys")
-        elif rule == "audit/1" and (said is None or said.audits is None):
+        elif rule == "key/1" and said is None:
+            complain("signature", "a key changes, but the run's terms name no keys")
+        elif rule == "key/1" and said is not None:
+            said.change_key(body, complain)
+        elif rule in AUDITS and (said is None or said.audits is None):
             complain("audit", "there are audits, but the run's terms name no auditors")
-        elif rule == "audit/1" and said is not None:
+        elif rule in AUDITS and said is not None:
             self.fail(run, said.audit(body, complain), body["round"])
+        elif rule == "worth/1":
+            hold_worth(given, None if terms is None else terms["agents"], so_far, complain)
         if terms is None and kind == "commitment":
             so_far["committed"] = given
         if terms is None:
@@ -431,6 +442,8 @@ class Runs:
         if body["round"] < so_far["last"]:
             complain("order", "an entry of a later round came before it")
         so_far["last"] = max(so_far["last"], body["round"])
+        if so_far["first"] is not None:
+            self.hold_steps(so_far, kind, body["round"], said is not None, complain)
         self.hold_failures(so_far, body, complain)
         if kind == "commitment":
             if so_far["first"] is not None:
@@ -450,6 +463,51 @@ class Runs:
             self.hold_payment(so_far, {**body, "kind": kind}, before, agents, complain)
         elif rule in POOLED:
             self.hold_pooled(so_far, body, before, agents, complain)
+
+    def hold_steps(self, so_far: Body, kind: str, number: int, signed: bool, complain: Complain) -> None:
+        """Every training round before this entry brought its reports and its payments; each lack is told once."""
+        told, trained = so_far.setdefault("lacks", set()), so_far["counts"].get("reports-train", 0)
+        before = min(number - so_far["first"], exactly(so_far["terms"]["rounds"]))
+        if kind == "reports-train":
+            trained -= 1
+        wanted = {one: min(before, trained) if signed else before for one in each_step(so_far["terms"])}
+        if kind == "reports-train":
+            wanted = {**dict.fromkeys(wanted, before), kind: before}
+        for one, least in wanted.items():
+            found = trained if one == "reports-train" else so_far["counts"].get(one, 0)
+            if found < least and one not in told:
+                told.add(one)
+                complain("terms", f"{least} training rounds came before it, and only {found} {one} entries")
+
+    def ends(self) -> tuple[list[str], list[str]]:
+        """(what is wrong with runs whose audits are settled, which runs are not at their end and what they lack)."""
+        wrong, open_ = [], []
+        for run, so_far in self.so_far.items():
+            terms, counts, held = so_far["terms"], so_far["counts"], sum(self.escrow.get(run, {}).values())
+            if terms is None:
+                continue
+            trail = self.said[run].audits if run in self.said else None
+            over = trail is not None and trail.over and not trail.steps
+            if over and held:
+                wrong.append(f"run {run!r} has settled its audits and did not give back {held} from the escrow")
+            try:
+                if run not in self.said and exactly(terms.get("sampled", 2**62)) < len(terms["agents"]):
+                    self.signatures.sampled.append(run)
+                steps = trail.trained if trail is not None and over else exactly(terms["rounds"])
+                kinds = [*(["reports-train"] if run in self.said else []), *each_step(terms)]
+                once = [name for name in ("deposit", "lump") if name in terms["payments"]]
+                settlement = terms["payments"].get("contribution", {"terms": {}})["terms"].get("settlement")
+                once += ["settlement"] if settlement in ("end", "commitment") else []
+            except (KeyError, TypeError, ValueError, AttributeError):
+                open_.append(f"{run!r} (its terms cannot be read)")
+                continue
+            lacks = [f"{counts.get(kind, 0)} of {steps} {kind}" for kind in kinds if counts.get(kind, 0) < steps]
+            lacks += [f"no {kind}" for kind in once if not counts.get(kind)]
+            lacks += ["audits open"] if trail is not None and not over else []
+            lacks += [f"{held} in escrow"] if held else []
+            if lacks:
+                open_.append(f"{run!r} ({', '.join(lacks)})")
+        return wrong, open_
 
     def hold_correction(self, body: Body, signed: bool, complain: Complain) -> None:
         """Two persons sign a correction of version 2; a signed run has no others."""
@@ -505,9 +563,8 @@ class Runs:
             message = f"fedincentive/report/1\n{canonical(claim)}".encode("ascii")
             wanted = {"run": run, "agent": agent, "terms": said.terms}
             try:
-                good = self.signatures.check(
-                    verifier_key(said.keys.get(agent)), from_base64(given["signature"]), message
-                )
+                key = verifier_key(said.key_at(agent, claim["round"]))
+                good = self.signatures.check(key, from_base64(given["signature"]), message)
             except (ValueError, TypeError):
                 good = False
             if not good or {**claim, **wanted} != claim:
@@ -524,7 +581,7 @@ class Runs:
         terms = [so_far["terms"] for so_far in self.so_far.values() if so_far["terms"] and "center" in so_far["terms"]]
         if not any(note.is_signed_by(verifier_key(one)) for one in {agreed["center"] for agreed in terms}):
             complain("note", "no center of this ledger's runs signed the checkpoint of the period")
-        for one in {given["key"] for agreed in terms for given in agreed["agents"].values() if "key" in given}:
+        for one in {key for said in self.said.values() for keys in said.held.values() for _, key in keys if key}:
             note.cosigned_at(verifier_key(one))
 
     def hold_payment(self, so_far: Body, body: Body, before: int, agents: Amounts, complain: Complain) -> None:
@@ -603,7 +660,10 @@ class Runs:
             if given["amounts"] != {agent: str(money - spread) for agent, money in sums.items()}:
                 complain("terms", "the lump sums are not the agreed ones")
             return
-        due = {agent: deposit(agreed, points, len(agents)) for agent, points in agents.items()}
+        newer = "deposit/2" in terms["payments"]["deposit"].get("rules", [])
+        due = {agent: deposit(agreed, points, len(agents), newer=newer) for agent, points in agents.items()}
+        if kind == "deposit" and body["rule"] != ("deposit/2" if newer else "deposit/1"):
+            complain("terms", f"its rule is {body['rule']}, which was not agreed")
         if {agent: given.get("deposit") for agent, given in terms["agents"].items()} != due:
             complain("terms", "the deposits in the terms are not those that its numbers ask for")
         told = given["deposits"]
@@ -702,15 +762,48 @@ class Runs:
             complain("terms", f"{account!r} has a posting but did not commit")
 
 
-def deposit(agreed: Body, points: int, n: int) -> int:
-    """The least deposit for these points among n agents, in minor units, rounded up."""
+def hold_worth(given: Body, agents: Body | None, so_far: Body, complain: Complain) -> None:
+    """What updates were worth: finite numbers of the run's agents, training round after training round."""
+    same_names(given["values"], given["spread"])
+    for agent, value in given["values"].items():
+        half = float(given["spread"][agent])
+        if agents is not None and agent not in agents:
+            complain("terms", f"{agent!r} has a value but is not in the terms")
+        if not (abs(float(value)) < float("inf") and 0.0 <= half < float("inf")):
+            complain("terms", f"the value of {agent!r} is {value} +- {half}")
+    if so_far.get("valued") is not None and exactly(given["step"]) != so_far["valued"] + 1:
+        complain("terms", f"it is of training round {given['step']}, the one before it was of {so_far['valued']}")
+    so_far["valued"] = given["step"]
+
+
+def deposit(agreed: Body, points: int, n: int, *, newer: bool) -> int:
+    """The least deposit for these points among n agents, in minor units, rounded up; by deposit/2 where `newer`."""
     q, delta, kept = exact(agreed["audit"]), exact(agreed["detection"]), -(-points // exactly(agreed["scale"]))
     earned = exact(agreed["beta"]) * kept * n / (exactly(agreed["rounds"]) * min(agreed.get("sampled", n), n))
     missed = (1 - delta) ** min(exactly(agreed["openings"]), kept)
     invented = earned / (q * (1 - missed)) - earned if missed != 1 else Fraction(0)
-    steered = earned / q - earned + exact(agreed["steering"]) * (1 / q + exactly(agreed["lag"]))
-    least = max(invented, steered) * (n - 1) / (n - min(exactly(agreed["colluding"]), n - 1))
+    kappa = Fraction(n - 1, n - min(exactly(agreed["colluding"]), n - 1))
+    steered = exact(agreed["steering"]) * (1 / q + exactly(agreed["lag"])) * (kappa if newer else 1)
+    least = max(invented, earned / q - earned + steered) * (1 if newer else kappa)
     return -(-least * exactly(agreed["minor"]) // 1)
+
+
+def each_step(terms: Body) -> list[str]:
+    """The kinds of payments that every training round brings."""
+    paid, kinds = terms["payments"], []
+    asked = min(terms.get("sampled", len(terms["agents"])), len(terms["agents"]))
+    for name in paid:
+        agreed = paid[name]["terms"]
+        if name == "contribution" and agreed.get("settlement", "tranches") == "tranches":
+            kinds.append("tranche")
+        elif name == "truthful" and TRUTHFUL[0] in paid[name]["rules"]:
+            checked = {"update", "valuation"} <= set(terms["oracles"])
+            kinds += ["truthful"] if checked or agreed.get("unchecked") == "yes" else []
+        elif name in ("groves-d", "share", "reimburse", "sandwich", "level") or (
+            name == "relative" and (asked > 1 or agreed["compares"] == "costs")
+        ):
+            kinds.append(name)
+    return kinds
 
 
 def agreed_inputs(
@@ -739,6 +832,11 @@ def agreed_inputs(
     if kind == "reimburse":
         rates = {a: str(c / rounds) for a, c in per_agent("cost").items()}
         return {"rates": rates, "scale": agreed["scale"]}, given["points"]
+    if kind == "sandwich":
+        return fact_inputs(agreed, given["points"], per_agent, before, rounds, minor), given["points"]
+    if kind == "level":
+        hold_levels(agreed, given, per_agent, minor)
+        return {}, given["points"]
     if kind == "relative" and agreed["compares"] == "costs":
         borne = exact(agreed["part"]) if "part" in agreed else 1 - Fraction(1, len(agents))
         rates = {a: str(borne * c / rounds) for a, c in per_agent("cost").items()}
@@ -748,6 +846,51 @@ def agreed_inputs(
             raise ValueError("it compares other agents than those that were asked")
         return {"rates": dict.fromkeys(given["amounts"], str(-exact(agreed["eta"]) / (2 * asked))), "unit": 10**9}, None
     return {}, None
+
+
+def fact_inputs(
+    agreed: Body, points: Amounts, per_agent: Callable[[str], dict[str, Fraction]], before: int, rounds: int, minor: int
+) -> Body:
+    """A T-th of the fee and of lam (K + m - s)^2, with lam = gap^2/(4 (1-lenience/2) fee) and K = gap/(2 lam)."""
+    fees, gaps, targets, left = (
+        per_agent("fees"),
+        per_agent("gaps"),
+        per_agent("targets"),
+        1 - exact(agreed["lenience"]) / 2,
+    )
+    charged, penalties = {}, {}
+    for agent, fee in fees.items():
+        whole, gap = round(fee * minor), gaps[agent]
+        charged[agent] = whole * (before + 1) // rounds - whole * before // rounds
+        penalties[agent] = 0
+        if fee and gap:
+            lam = gap**2 / (4 * left * fee)
+            short = gap / (2 * lam) + targets[agent] - Fraction(exactly(points[agent]), exactly(agreed["scale"]))
+            penalties[agent] = round(lam * short**2 * minor / rounds)
+    costs = {agent: round(cost * 10**12) for agent, cost in per_agent("cost").items()}
+    seed = f"{exactly(agreed['seed'])}/{before}"
+    return {"fees": charged, "penalties": penalties, "costs": costs, "seed": seed, "step": before}
+
+
+def hold_levels(agreed: Body, given: Body, per_agent: Callable[[str], dict[str, Fraction]], minor: int) -> None:
+    """Degraded models: nobody's is worth more than its points have earned, beyond m_i their cost."""
+    bases, targets, costs, floors = (per_agent(name) for name in ("bases", "targets", "cost", "floors"))
+    if set(given["levels"]) != set(bases):
+        raise ValueError("other agents have levels than those in the run's terms")
+    for agent, level in given["levels"].items():
+        beyond = max(Fraction(exactly(given["points"][agent]), exactly(agreed["scale"])) - targets[agent], Fraction(0))
+        worth, cap = (1 + exact(agreed["epsilon"])) * costs[agent] * beyond, float(bases[agent])
+        if agreed["shape"] == "taylor" and worth:
+            root = (1 + max(cap - float(floors[agent]), 0.0)) ** 0.5  # 1 / (1 - a)
+            slope, bend = 2 * root**3, 6 * root**4
+            more = ((slope**2 + 2 * bend * float(worth)) ** 0.5 - slope) / bend
+            cap = float(floors[agent]) + max(1 / root - more, 1e-9) ** -2 - 1
+        else:
+            cap += float(worth)
+        if exactly(level) > cap * minor + 1:
+            raise ValueError(
+                f"{agent!r} was given a level of {level}, its points have earned at most {cap * minor:.0f}"
+            )
 
 
 def points_within(given: Amounts, most: Amounts, times: int, complain: Complain) -> None:
@@ -783,6 +926,8 @@ class Said:
         self.run, self.signatures = run, signatures
         self.terms = digest("terms", canonical(terms))
         self.keys = {agent: agreed.get("key") for agent, agreed in terms["agents"].items()}
+        self.held = {agent: [(0, key)] for agent, key in self.keys.items()}  # from which round on; None: revoked
+        self.recovery, self.changes = terms.get("recovery"), 0
         self.s = {agent: exactly(agreed["s0"]) for agent, agreed in terms["agents"].items()}
         self.s.update(terms.get("start", {}))
         self.sampled = exactly(terms.get("sampled", len(self.keys)))
@@ -805,6 +950,49 @@ class Said:
                 complain("signature", f"{agent!r} did not sign the terms")
         if self.audits is not None:
             self.audits.show(0, {agent: words.get("reveal") for agent, words in accepted.items()}, complain)
+
+    def key_at(self, agent: str, number: Any) -> str | None:
+        """The key that counts in a round."""
+        fitting = [key for since, key in self.held.get(agent, []) if since <= exactly(number)]
+        return fitting[-1] if fitting else None
+
+    def change_key(self, body: Body, complain: Complain) -> None:
+        """The owner replaces a key, which the old and the new one sign, or the terms' recovery key revokes it."""
+        given, self.changes = body["inputs"], self.changes + 1
+        if body["kind"] != f"key-{self.changes}":
+            complain("kind", f"it is change {self.changes} of a key")
+        if given["terms"] != self.terms or self.audits is not None:
+            complain("signature", "it is for other terms, or for an audited run, whose hash chains come from the keys")
+            return
+        said, signatures = given["statement"]["said"], given["statement"]["signatures"]
+        agent, rotates = said["agent"], said["change"] == "rotate"
+        known = self.held.get(agent, [(0, None)])[-1][1]
+        signers = {"old": known, "new": said.get("new")} if rotates else {"by": self.recovery}
+        wanted = {"agent": agent, "change": "rotate", **signers}
+        if not rotates:
+            wanted = {"agent": agent, "change": "revoke", "key": known, **signers}
+            wanted.update({"reason": said["reason"]} if "reason" in said else {})
+        message = f"fedincentive/key/1\n{canonical(said)}".encode("ascii")
+        try:
+            keys = {role: verifier_key(text) for role, text in signers.items()}
+            fine = (
+                said == wanted and set(signatures) == set(signers) and set(given["statement"]) == {"said", "signatures"}
+            )
+            fine = fine and all(type(value) is str for value in said.values()) and known is not None
+            if rotates:
+                raws = [verifier_key(key).raw for _, key in self.held[agent] if key is not None]
+                fine = fine and keys["new"].name == agent and keys["new"].raw not in raws
+            else:
+                fine = fine and keys["by"].raw != verifier_key(known).raw
+            for role, key in keys.items():
+                fine = self.signatures.check(key, from_base64(signatures[role]), message) and fine
+        except (ValueError, TypeError, KeyError):
+            fine = False
+        if not fine:
+            complain("signature", f"the key of {agent!r} changes without the signatures that this needs")
+            return
+        self.held[agent].append((body["round"], said.get("new")))
+        self.signatures.hold_named({agent: said["new"]} if rotates else {}, complain)
 
     def audit(self, body: Body, complain: Complain) -> Amounts:
         """Who failed counts nothing from that step on; returns the step of each."""
@@ -909,7 +1097,8 @@ class Said:
             own = {k: words[k] for k in names if k in words}
             place = {"run": self.run, "terms": self.terms, "round": number, "phase": phase, "agent": agent}
             said = f"fedincentive/report/1\n{canonical({**everybody, **own, **place})}".encode("ascii")
-            return self.signatures.check(verifier_key(self.keys[agent]), from_base64(words["signature"]), said)
+            key = verifier_key(self.key_at(agent, number))
+            return self.signatures.check(key, from_base64(words["signature"]), said)
         except (ValueError, TypeError, KeyError):
             return False
 
@@ -924,6 +1113,7 @@ class Examined:
         self.chains = {agent: (-1, agreed["anchor"]) for agent, agreed in terms["agents"].items()}
         self.agents = sorted(self.chains)
         self.chains["center"] = (-1, terms["anchor"])
+        self.lag = exactly(terms["lag"]) if "lag" in terms else None  # steps after which nobody waits for a link
         self.steps: list[Body] = []  # not settled yet
         self.trained, self.over = 0, False
         self.failed: dict[str, int] = {}
@@ -955,8 +1145,9 @@ class Examined:
         self.steps.append({**step, "model": given.get("model")})
         self.trained += 1
 
-    def draw(self, step: Body, over: bool) -> tuple[str, set[str], list[str]] | None:
-        """The value, who is drawn by it, and who kept back a link; None where links are still to come."""
+    def draw(self, step: Body, over: bool) -> tuple[str, set[str], list[str], list[str]] | None:
+        """The value, who is drawn by it, who kept back a link to the end, and who for too long; None where links are
+        still to come."""
         number = step["step"] + 1
         asked = next((later["asked"] for later in self.steps if later["step"] == number), self.agents if over else None)
         if asked is None:
@@ -968,7 +1159,8 @@ class Examined:
                 links[name] = hashed_back(link, at - number)
             elif name not in self.failed:
                 hidden.append(name)
-        if "center" in hidden or (hidden and not over):
+        waits = not over and (self.lag is None or self.trained - number < self.lag)
+        if "center" in hidden or (hidden and waits):
             return None
         value = sha256(f"fedincentive/beacon/1\n{self.terms}\n{number}\n{canonical(links)}".encode()).hexdigest()
         updates = {agent: update for agent, update in step["updates"].items() if agent not in self.failed}
@@ -980,7 +1172,7 @@ class Examined:
             for agent in updates
             if hidden or drawn_number(value, f"audit\n{agent}") < self.limit or twice[updates[agent]] > 1
         }
-        return value, drawn - set(hidden), hidden
+        return (value, drawn - set(hidden), hidden, []) if over else (value, drawn, [], hidden)
 
     def take(self, body: Body, complain: Complain) -> dict[str, list[Amounts]]:
         """Who failed, each with what was delivered in the steps that count no more."""
@@ -988,6 +1180,8 @@ class Examined:
         over = "links" in given
         if body["kind"] != f"audit-{number}" or given["terms"] != self.terms:
             complain("audit", "it is of another step, or for other terms")
+        if body["rule"] != AUDITS[self.lag is not None]:
+            complain("audit", "its rule is not the one of the terms")
         if over:
             if self.trained != self.rounds and not self.failed:  # too few may be left to train on
                 complain("audit", "it ends the audits of a run that still trains")
@@ -1003,7 +1197,7 @@ class Examined:
         if draw is None:
             complain("audit", f"step {number} was audited before, or nobody knows yet who is drawn")
             return {}
-        value, drawn, hidden = draw
+        value, drawn, hidden, late = draw
         drawn |= set(given["suspected"]) & set(step["updates"]) - set(self.failed)
         votes: dict[str, list[tuple[str, str]]] = {agent: [] for agent in sorted(drawn)}
         for item in given["heard"]:
@@ -1012,8 +1206,10 @@ class Examined:
         for agent in [agent for agent, end in ends.items() if end is None]:
             complain("audit", f"{agent!r} was drawn to be audited in step {number}, and that was not decided")
         failed = [agent for agent, end in ends.items() if end == "fail"]
-        if given["failed"] != failed or given["withheld"] != hidden:
-            complain("audit", f"by the verdicts {failed} failed and {hidden} kept back a link, it says otherwise")
+        if [given["failed"], given["withheld"], given.get("late", [])] != [failed, hidden, late]:
+            complain(
+                "audit", f"by the verdicts {failed} failed and {hidden + late} kept back a link, it says otherwise"
+            )
         self.failed.update({agent: number for agent in [*failed, *hidden]})
         lost = {agent: [later["delivered"] for later in self.steps] for agent in [*failed, *hidden]}
         del self.steps[0]
@@ -1050,7 +1246,8 @@ class Examined:
     def decision(self, value: str, agent: str, heard: list[tuple[str, str]]) -> str | None:
         """A pass that is not repeated, or what two auditors found."""
         found = [word for _, word in heard if word != "silent"]
-        if found == ["pass"] and drawn_number(value, f"repeat\n{agent}") >= int(0.1 * 2**64):
+        alone = self.lag is None or len(found) == len(heard)  # that an auditor was silent is the center's word
+        if found == ["pass"] and alone and drawn_number(value, f"repeat\n{agent}") >= int(0.1 * 2**64):
             return "pass"
         return next((word for word in ("pass", "fail") if found.count(word) >= 2), None)
 
@@ -1074,6 +1271,8 @@ class Signatures:
         self.count = 0
         self.signed: list[str] = []
         self.unsigned: list[str] = []
+        self.sampled: list[str] = []  # unsigned runs in which a sample is asked
+        self.unfinished: list[str] = []  # runs without their last entries
         self.began = self.spoke = time.monotonic()
 
     def check(self, key: Key, signature: bytes, message: bytes) -> bool:
@@ -1095,9 +1294,12 @@ class Signatures:
             return
         given = {agent: agreed.get("key") for agent, agreed in terms["agents"].items()}
         given |= {**terms.get("auditors", {}), "center": terms["center"]}
-        for name, text in given.items():
+        self.hold_named(given, complain)
+
+    def hold_named(self, given: Body, complain: Complain) -> None:
+        for name, text in given.items() if self.known is not None else ():
             try:
-                strange = Key(name, verifier_key(text).raw) not in self.known
+                strange = Key(name, verifier_key(text).raw) not in (self.known or ())
             except ValueError:
                 strange = True
             if strange:
@@ -1241,7 +1443,36 @@ def read_keys(given: str) -> list[Key]:
     found = [verifier_key(line) for line in lines if line and not line.startswith("#")]
     if not found:
         raise ValueError(f"{given} has no keys")
-    return found
+    return [*found, *replaced_keys(path, found)] if path.is_dir() else found
+
+
+def replaced_keys(folder: Path, known: Sequence[Key]) -> list[Key]:
+    """The keys that known ones have replaced, or the recovery key revoked, by the statements in a folder."""
+    vouched = [
+        read_statement(file) for file in sorted([*folder.glob("*.rotated-*.json"), *folder.glob("*.revoked-*.json")])
+    ]
+    found = list(known)
+    for _ in vouched:
+        mine = [(before, by) for before, by in vouched if by.name in (before.name, "recovery")]
+        found += [before for before, by in mine if by in found and before not in found]
+    return found[len(known) :]
+
+
+def read_statement(file: Path) -> tuple[Key, Key]:
+    """The key that a statement takes out of use, and the new one or the recovery key, which signed that."""
+    try:
+        held = json.loads(file.read_text("utf-8"))
+        said, signatures = held["said"], held["signatures"]
+        rotates = said["change"] == "rotate"
+        before, by = (verifier_key(said[name]) for name in (("old", "new") if rotates else ("key", "by")))
+        message = f"fedincentive/key/1\n{canonical(said)}".encode("ascii")
+        signers = {"old": before, "new": by} if rotates else {"by": by}
+        fine = before.name == said["agent"] and (not rotates or by.name == before.name)
+        if not fine or not all(ed25519(key.raw, from_base64(signatures[n]), message) for n, key in signers.items()):
+            raise ValueError("somebody else signed it")
+        return before, by
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{file} does not prove that a key was changed ({error}): remove it") from error
 
 
 class Checkpointed(NamedTuple):
@@ -1473,6 +1704,9 @@ def check(
         except Exception as error:  # anybody may have written the file: what cannot be read is a finding
             complain("recompute", f"it cannot be read or derived: {type(error).__name__} {str(error)[:200]}")
             heads += [""] * (len(heads) == seq)
+    wrong, unfinished = runs.ends()
+    findings += [("terms", len(heads) - 1, message) for message in wrong]
+    runs.signatures.unfinished = unfinished
     end = f"{len(heads) - 1}:{heads[-1]}"
     if last is None or last.partition("@")[0] != end:
         findings.append(("checkpoint", len(heads) - 1, f"the file ends at {end} but should end at {last}"))
@@ -1529,7 +1763,15 @@ def main_ledger(arguments: list[str]) -> int:
     if signatures.unsigned:
         some = ", ".join(map(repr, signatures.unsigned[:5])) + ", ..." * (len(signatures.unsigned) > 5)
         say(f"not signed, so nobody knows who said what: {some}", sys.stderr)
-    say(f"{len(findings)} findings, ends at {end}" if findings else f"clean, ends at {end}")
+    if signatures.sampled:
+        some = ", ".join(map(repr, signatures.sampled[:5])) + ", ..." * (len(signatures.sampled) > 5)
+        say(f"who was asked is only said by the center, and not shown: {some}", sys.stderr)
+    for run in signatures.unfinished[:10]:
+        say(f"unfinished: run {run}")
+    if len(signatures.unfinished) > 10:
+        say(f"unfinished: {len(signatures.unfinished) - 10} more runs")
+    found = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    say(f"{found}, ends at {end}" if findings else f"clean, ends at {end}")
     return 1 if findings else 0
 
 

@@ -11,9 +11,10 @@ from fractions import Fraction
 from typing import Any
 
 from .. import payments, terms
+from ..contribution import memo
 from ..entry import COMMITMENT, Entry
 from ..errors import LedgerError, ProvenanceError
-from ..provenance import receipts
+from ..provenance import receipts, statements
 from ..provenance.keys import PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Note
@@ -93,6 +94,8 @@ def statement(
             entry = record.entry
             if entry.kind == terms.KIND:
                 keys.take(entry.inputs["terms"])
+            elif entry.rule == statements.RULE:
+                keys.change(entry.inputs)
             if run in (None, entry.run) and _concerns(record, account):
                 if period is not None and record.seq <= period.after:
                     opening += entry.postings.get(account, 0)
@@ -167,6 +170,8 @@ def _because(entry: Entry, account: str, minor: int) -> str:
         return "memo, the terms of the run"
     if entry.rule == REPORTS:
         return "memo, what it reported, signed"
+    if entry.rule == memo.RULE:
+        return memo.explain(given, account)
     if "corrects" in given:
         decided = "".join(f", {who} {_name(given[who])}" for who in ("author", "approver") if who in given)
         return f"corrects entry {given['corrects']}: {given.get('reason', '')}{decided}"

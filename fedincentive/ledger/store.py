@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -75,9 +75,15 @@ class Ledger(ABC):
 
     def append(self, entry: Entry) -> Receipt:
         """Add the entry durably, all or nothing. The same entry again is a no-op; other contents are a conflict."""
+        return self.append_all([entry])[0]
+
+    def append_all(self, entries: Sequence[Entry]) -> list[Receipt]:
+        """Add these entries in one transaction: all of them or none."""
+        if not entries:
+            return []
         with self._writing():
-            receipt = self._add(entry)
-        return receipt
+            receipts = [self._add(entry) for entry in entries]
+        return receipts
 
     def restore(self, records: Iterable[Record]) -> None:
         """Fill an empty ledger with the entries of another one, all or nothing; their hashes come out the same."""

@@ -29,12 +29,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import terms
 from ..entry import BALANCED, POSTINGS, TREASURY, VERSION, canonical, difference, posted_text
 from ..errors import LedgerDamaged, LedgerError, ProvenanceError
+from ..provenance import statements
 from ..provenance.keys import PublicKey
 from ..provenance.merkle import Tree
 from ..provenance.notes import Note
@@ -69,6 +70,8 @@ class Verification:
     unbound: tuple[str, ...] = ()  # runs without terms: their amounts are only consistent with their inputs
     unsigned: tuple[str, ...] = ()  # runs whose inputs nobody signed
     signatures: int = 0  # of agents, checked
+    said: tuple[str, ...] = ()  # unsigned runs with samples: who was asked is the center's word
+    unfinished: Mapping[str, str] = field(default_factory=dict)  # runs without their last entries, and what they lack
     notes: tuple[Dated, ...] = ()  # the signed checkpoints that were given and hold
 
     @property
@@ -132,6 +135,8 @@ class _Check:
             again.unbound if again else (),
             again.unsigned if again else (),
             again.signatures if again else 0,
+            again.said if again else (),
+            again.unfinished if again else {},
             tuple(self.dated),
         )
 
@@ -151,6 +156,8 @@ class _Check:
             self._entry(row)
         for seq in self.book.orphans():
             self._find("postings", seq, "there are postings but no entry.")
+        for name, message in self.replay.ended() if self.replay else ():
+            self._find(name, None, message)
         self._count()
         for checkpoint in self.checkpoints:
             self._checkpoint(checkpoint)
@@ -220,13 +227,18 @@ class _Check:
 
     def _keys(self, row: Row, kind: str) -> Iterator[tuple[str, str]]:
         """Whose keys the entry names, whether they are those that were exchanged, and the checkpoint it may hold."""
-        if kind not in (terms.KIND, periods.KIND) and not row.corrects:
+        changes = kind.startswith(statements.PREFIX)
+        if kind not in (terms.KIND, periods.KIND) and not row.corrects and not changes:
             if not kind.startswith(payout.KIND):
                 self.signed.setdefault(row.run, False)
             return
         given, named = json.loads(row.body)["inputs"], {}
         if kind == periods.KIND:
             self.notes.append(periods.note_of(given))
+        elif changes:
+            said = given["statement"]["said"]
+            named = {said["agent"]: said["new"]} if said["change"] == "rotate" else {}
+            self.named.change(given)
         elif row.corrects:
             named = {PublicKey.parse(given[who]).name: given[who] for who in ("author", "approver") if who in given}
         else:

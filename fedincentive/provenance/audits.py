@@ -1,7 +1,9 @@
 """Who is audited by whom, drawn from a beacon's value, and how verdicts decide. Everybody derives the same.
 
 A coin for each agent that answered in a step says whether it is audited. One auditor looks first. A pass counts, unless
-the beacon has it repeated; a fail needs a second auditor who says so too; where two disagree, a third decides.
+the beacon has it repeated; a fail needs a second auditor who says so too; where two disagree, a third decides. That an
+auditor was silent is the center's word: with it two others must agree (audit/2), so that it spares and convicts nobody.
+A link that is withheld delays the draw by so many steps as the terms say (`lag`), then all coins are heads.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from . import beacon
 
-RULE, PREFIX = "audit/1", "audit-"  # of a step's memo in the ledger; its kind ends with the step
+RULES = FIRST, RULE = "audit/1", "audit/2"  # of a step's memo in the ledger; runs that agreed on no lag have the first
+PREFIX = "audit-"  # of its kind, which ends with the step
 PASS, FAIL, SILENT = "pass", "fail", "silent"
 LEAST = 3  # auditors: two may disagree
 REPEATED = 0.1  # of the passes are repeated by a second auditor
@@ -53,6 +56,17 @@ def verdict(heard: Heard, *, repeat: bool) -> str | None:
     if found == [PASS] and not repeat:
         return PASS
     return next((what for what in (PASS, FAIL) if found.count(what) > 1), None)
+
+
+def rule(terms: Mapping[str, object]) -> str:
+    """The rule by which the audits of a run with these terms are drawn and decided."""
+    return RULE if "lag" in terms else FIRST
+
+
+def decision(value: str, agent: str, heard: Heard, rule: str = RULE) -> str | None:
+    """What was found of an agent; None while another auditor is needed."""
+    silence = rule != FIRST and any(found == SILENT for _, found in heard)
+    return verdict(heard, repeat=silence or repeated(value, agent))
 
 
 def next_auditor(asked: Sequence[str], heard: Heard) -> str:

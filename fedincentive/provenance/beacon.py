@@ -15,6 +15,8 @@ from hashlib import sha256
 from ..entry import canonical
 from .keys import PrivateKey, words
 
+OFFERS = 64  # how often terms can be proposed anew, because somebody declined
+
 
 def chain(secret: bytes, length: int) -> list[str]:
     """The links x_0 .. x_{length-1}, as hexadecimal texts.
@@ -25,18 +27,19 @@ def chain(secret: bytes, length: int) -> list[str]:
     """
     links = [sha256(b"fedincentive/chain/1\n" + secret).hexdigest()]
     while len(links) < length:
-        links.append(_before(links[-1]))
+        links.append(back(links[-1], 1))
     return links[::-1]
 
 
 def links_of(key: PrivateKey, place: Mapping[str, str], steps: int) -> list[str]:
-    """The links x_0 .. x_steps of a key's owner in a run. They come from the key alone, so a restart has them again."""
-    return chain(sha256(key.sign(words("chain", dict(place)))).digest(), steps + 1)
+    """The links x_0 .. x_steps of a key's owner in a run, and some more: each time terms are proposed anew, the run
+    begins one link later. They come from the key alone, so a restart has them again."""
+    return chain(sha256(key.sign(words("chain", dict(place)))).digest(), steps + 1 + OFFERS)
 
 
 def anchor(links: Sequence[str]) -> str:
     """What is agreed before the first link is shown."""
-    return _before(links[0])
+    return back(links[0], 1)
 
 
 def follows(shown: str, link: str, steps: int = 1) -> bool:
@@ -49,9 +52,12 @@ def follows(shown: str, link: str, steps: int = 1) -> bool:
 
 def back(link: str, steps: int) -> str:
     """The link that came so many steps before."""
+    if not re.fullmatch("[0-9a-f]{64}", link):  # one writing only: another one would be another draw
+        raise ValueError("a link has 64 hexadecimal digits")
+    here = bytes.fromhex(link)
     for _ in range(steps):
-        link = _before(link)
-    return link
+        here = sha256(here).digest()
+    return here.hex()
 
 
 def mixed(terms: str, step: int, links: Mapping[str, str]) -> str:
@@ -99,9 +105,3 @@ def asked(link: str, agents: Iterable[str], size: int) -> tuple[str, ...]:
 def number(value: str, label: str) -> int:
     """A number of 64 bits for this label."""
     return int.from_bytes(sha256(f"{value}\n{label}".encode()).digest()[:8], "big")
-
-
-def _before(link: str) -> str:
-    if not re.fullmatch("[0-9a-f]{64}", link):  # one writing only: another one would be another draw
-        raise ValueError("a link has 64 hexadecimal digits")
-    return sha256(bytes.fromhex(link)).hexdigest()

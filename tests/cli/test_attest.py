@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,10 @@ def test_what_two_sites_share_is_counted_without_showing_it(tmp_path: Path) -> N
         assert "bob" not in shown
     assert os.stat(tmp_path / "key").st_mode & 0o777 == 0o600
     said = ran("attest", "duplicates", tmp_path / "one.tags", tmp_path / "two.tags", code=1)
-    assert "one.tags: 0 records" in said and "two.tags: 1 records" in said
+    assert "one.tags: 0 records" in said and "two.tags: 1 records that were shown before, 1 of" in said
     assert "0 records" in ran("attest", "duplicates", tmp_path / "one.tags")
     (tmp_path / "key").write_text("no key")
-    assert "make one with --new" in ran("attest", "tags", tmp_path / "one.csv", "--key", tmp_path / "key", code=1)
+    assert "attest tags --new" in ran("attest", "tags", tmp_path / "one.csv", "--key", tmp_path / "key", code=1)
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.npy", b"x"), ("a.npz", b"PK"), ("a.csv", b""), ("a.bin", b"x")])
@@ -127,7 +128,16 @@ def test_a_person_audits_what_a_run_kept(played: Path) -> None:
     said = ran("audit", run, "--round", 0, "--agent", "ada", *game)
     assert said.endswith("passed\n") and "has the signed digest" in said
     assert "has it no more" in ran("audit", run, "--round", 1, "--agent", "ada", *game, code=1)
-    assert "no training round" in ran("audit", run, "--round", 9, "--agent", "ada", *game, code=1)
+    assert "it has those of round 0)" in ran("audit", run, "--round", 1, "--agent", "ada", *game, code=1)
+    said = ran("audit", run, "--round", 99, "--agent", "ada", *game, code=1)
+    assert re.search(r"no training round that was reported; they are 0 to \d\.", said)
+    for site, words in {
+        "json:loads": "JSONDecodeError",
+        "os:strerror": "TypeError",
+        "json:dumps": "a str without s_max",
+    }.items():
+        assert words in ran("audit", run, "--round", 0, "--agent", "ada", "--site", site, code=1)
+    assert "write MODULE:FUNCTION" in ran("audit", run, "--round", 0, "--agent", "ada", "--site", "json", code=2)
     assert "reported nothing" in ran("audit", run, "--round", 0, "--agent", "eve", *game, code=1)
     assert "--game" in ran("audit", run, "--round", 0, "--agent", "ada", code=2)
     assert "--site nothing" in ran("audit", run, "--round", 0, "--agent", "ada", "--site", "nothing:x", code=1)

@@ -25,11 +25,11 @@ def deposit(run: Run, points: int) -> int:
     n, q, s = len(run["s_max"]), Fraction(run["audit"]), math.ceil(Fraction(points, run["scale"]))
     earned = Fraction(run["beta"]) * s / run["rounds"] / Fraction(run["sampled"] or n, n)
     seen = 1 - math.prod([1 - Fraction(run["detection"])] * min(run["openings"], s), start=Fraction(1))
-    worst = earned / q - earned + Fraction(run["steering"]) * (1 / q + 3)
+    partners = min(run["colluding"], n - 1)
+    worst = earned / q - earned + Fraction(run["steering"]) * (1 / q + 3) / (1 - Fraction(partners - 1, n - 1))
     if seen:
         worst = max(worst, earned / (q * seen) - earned)
-    partners = min(run["colluding"], n - 1)
-    return math.ceil(worst / (1 - Fraction(partners - 1, n - 1)) * run["minor"])
+    return math.ceil(worst * run["minor"])
 
 
 def owed(run: Run, history: list[dict[str, int]], agent: str) -> Fraction:

@@ -49,6 +49,15 @@ def test_an_old_export_becomes_a_ledger_in_each_store_and_back(target, tmp_path)
         assert str(book.head()).startswith(HEAD)
 
 
+def test_deposits_by_the_first_rule_verify_for_ever(tmp_path):
+    """A run of three agents with deposit/1, which asked for twice what deposit/2 asks for points."""
+    assert command("ledger", "import", OLD / "deposit1.jsonl", tmp_path / "old.db").exit_code == 0
+    with ledger.read(tmp_path / "old.db") as book:
+        assert verify(book, recompute=True).clean
+        assert "deposit/1" in [record.entry.rule for record in book.entries()]
+    assert standalone.check((OLD / "deposit1.jsonl").read_text().splitlines(keepends=True))[0] == []
+
+
 def test_an_import_needs_a_new_ledger(target):
     with ledger.open(target) as book:
         book.append(simple())

@@ -14,6 +14,7 @@ from keyring import ring_of
 from table import BLIND, answer, play, play_until, set_table
 
 from fedincentive import ledger
+from fedincentive.agent import Strategy
 from fedincentive.audit import Auditor
 from fedincentive.center import Center, state
 from fedincentive.errors import BroadcastRefused, QuorumError, ReportRefused, SettingError
@@ -127,6 +128,19 @@ def test_copies_and_replays_are_audited_whatever_the_coins_say(tmp_path: Path, l
     assert table.findings() == []
 
 
+def test_what_auditors_find_is_added_to_a_copy_of_the_run_alone(tmp_path: Path) -> None:
+    """A round that cannot be closed leaves the run as it was."""
+    table = Audited(tmp_path)
+    play_until(table.center, table.players, "audit")
+    before = copy.deepcopy(table.center.run.audits)
+    (first, *_) = table.center.run.copy().audits
+    first["heard"].append({"auditor": "ann", "silent": list(NAMES)})
+    for heard in first["tasks"].values():
+        heard.append(["ann", audits.SILENT])
+    first["value"] = "another"
+    assert table.center.run.audits == before
+
+
 def test_coins_fall_as_often_as_agreed_and_nobody_is_spared(tmp_path: Path) -> None:
     value = beacon.mixed("terms", 1, {"a": "x"})
     agents = [f"agent-{i}" for i in range(20_000)]
@@ -192,10 +206,31 @@ def test_a_run_that_has_too_few_agents_left_ends_and_says_so(tmp_path: Path) -> 
 
 def test_a_silent_auditor_is_passed_over_and_named(tmp_path: Path) -> None:
     table = Audited(tmp_path, lies={"lab": "gaussian"})
-    table.player("cleo").respond = lambda *given: None
+    play_until(table.center, table.players, "audit")
+    mute = table.center.broadcast().audits[0]["auditor"]
+    table.player(mute).respond = lambda *given: None
     assert table.play() == {"lab": 0} and table.findings() == []
     silent = [item["auditor"] for memo in table.memos for item in memo.inputs["heard"] if "silent" in item]
-    assert silent and set(silent) == {"cleo"}
+    assert silent and set(silent) == {mute}
+
+
+@pytest.mark.parametrize(("friends", "spared"), [(("bea",), False), (("bea", "ann"), True)])
+def test_a_center_that_calls_an_auditor_silent_cannot_spare_a_liar_with_one_friend(
+    tmp_path: Path, friends: tuple[str, ...], spared: bool
+) -> None:
+    """The center drops what honest auditors say until its friend is drawn. A second one has to agree with it."""
+    table = Audited(tmp_path, lies={"lab": "sign-flip"}, rounds=6 if spared else 14, repeats=50)
+    with_liars(table, *friends, says=audits.PASS)
+    for name in set(AUDITORS) - set(friends):
+        respond, dropped = table.player(name).respond, []
+
+        def unheard(told: Any, respond: Any = respond, dropped: list[Any] = dropped) -> Any:
+            fresh = all(not task["found"] for task in told.audits)
+            dropped.append(told)
+            return None if fresh and len(dropped) % 2 else respond(told)
+
+        table.player(name).respond = unheard
+    assert ("lab" not in table.play()) == spared and table.findings() == []
 
 
 def test_without_auditors_who_answer_the_run_stops_and_can_go_on(tmp_path: Path) -> None:
@@ -203,7 +238,7 @@ def test_without_auditors_who_answer_the_run_stops_and_can_go_on(tmp_path: Path)
     mute = {name: table.player(name).respond for name in AUDITORS}
     for name in AUDITORS:
         table.player(name).respond = lambda *given: None
-    with pytest.raises(QuorumError, match="is silent, and no other one is left"):
+    with pytest.raises(QuorumError, match="is silent, and no other one is left. That is undecided"):
         table.play()
     for name, respond in mute.items():
         table.player(name).respond = respond
@@ -246,6 +281,72 @@ def test_who_never_shows_its_link_fails_and_everybody_is_audited(tmp_path: Path)
     ]
     looked = [{one["agent"] for item in memo.inputs["heard"] for one in item["verdicts"]} for memo in table.memos]
     assert looked[0] == {"clinic", "hospital", "lab"}
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_a_partner_that_withholds_its_links_delays_a_verdict_by_the_agreed_steps(tmp_path: Path, lag: int) -> None:
+    """The partner stays away for good; the liar's audit does not wait, and all coins of its step are heads."""
+    how = {"payment": "contribution", "beta": "1", "options": {"deposit": {"lag": lag}}, "rounds": 8}
+    table = Audited(tmp_path, lies={"lab": "sign-flip"}, audit=1e-9, **how)
+    Hides(table.player("practice"), (1, 2, 3, 4, 5, 6, 7))
+    assert table.play() == {"lab": 0} and table.findings() == []
+    memo = table.memos[0]
+    assert (memo.kind, memo.round, memo.inputs["late"]) == ("audit-0", lag, ["practice"])
+    looked = {one["agent"] for item in memo.inputs["heard"] for one in item["verdicts"]}
+    assert looked == set(NAMES)  # the partner's own update of that step too
+    assert "practice" not in table.center.run.failed  # it came to the last exchange, and keeps its deposit
+    assert table.book.balances("test")["escrow"] == 0
+
+
+def test_a_center_that_waits_longer_for_links_than_agreed_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedincentive.center import audits as own
+
+    table, draw = Audited(tmp_path, lies={"lab": "sign-flip"}, rounds=8), own._draw
+
+    def patient(run: Any, ended: bool) -> bool:
+        waits = not ended and own.link_at(run, "practice", run.audits[0]["step"] + 1) is None
+        return not waits and draw(run, ended)
+
+    Hides(table.player("practice"), (1, 2, 3, 4, 5))
+    with monkeypatch.context() as changed:
+        changed.setattr(own, "_draw", patient)
+        table.play()
+    assert "audit" in table.findings()
+
+
+def test_no_agent_signs_a_longer_delay_than_its_deposit_is_for(tmp_path: Path) -> None:
+    table = Audited(tmp_path)
+    table.center.run.terms["lag"] = 5
+    table.center._open_round()
+    with pytest.raises(BroadcastRefused, match="delay verdicts by 5 steps, deposits are for 3"):
+        table.players[0].respond(table.center.broadcast())
+
+
+class Loses:
+    """A message that is lost so many times on its way to the center."""
+
+    def __init__(self, player: Any, phase: str, times: int) -> None:
+        self.phase, self.left, self.said = phase, times, []
+        self.respond, player.respond = player.respond, self
+
+    def __call__(self, told: Any, *honest: Any) -> Any:
+        report = self.respond(told, *honest)
+        if told.phase != self.phase:
+            return report
+        self.said.append(report)
+        self.left -= 1
+        return None if self.left >= 0 else report
+
+
+@pytest.mark.parametrize(("lost", "failed"), [(1, {}), (3, {}), (4, {"practice": 4})])
+def test_a_lost_last_message_is_asked_for_again(tmp_path: Path, lost: int, failed: dict[str, int]) -> None:
+    table = Audited(tmp_path, repeats=3, audit=1e-9)
+    player = Loses(table.player("practice"), "confirm", lost)
+    assert table.play() == failed and table.findings() == []
+    said = [dataclasses.replace(report, cosignature=None) for report in player.said if report.round == 5]
+    assert len(said) == min(lost, 3) + 1 and all(report == said[0] for report in said)
 
 
 def test_a_failed_agent_that_falls_silent_delays_nobody(tmp_path: Path) -> None:
@@ -363,7 +464,8 @@ def test_what_an_auditor_signs_must_be_a_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("phase", ["train", "audit", "confirm"])
 def test_a_run_killed_in_any_phase_goes_on_to_the_same_end(tmp_path: Path, phase: str) -> None:
-    table = Audited(tmp_path, lies={"lab": "sign-flip"}, audit=0.5, seed=3)
+    how = {"rounds": 5, "auditors": AUDITORS, "audit": 1.0 if phase == "audit" else 0.5, "seed": 3}
+    table = Audited(tmp_path, lies={"lab": "sign-flip"}, **how)
     Hides(table.player("practice"), (2,))
     play_until(table.center, table.players, phase, 3)
     answer(table.center, [player for player in table.players if player.name in table.center.missing][:1])
@@ -372,7 +474,7 @@ def test_a_run_killed_in_any_phase_goes_on_to_the_same_end(tmp_path: Path, phase
     table.center.release()
     center, players = set_table(
         GAME, "fedavg", keys=RING, book=table.book, folder=tmp_path / "state", oracles=BLIND, lies={"lab": "sign-flip"},
-        receipts=False, rounds=5, auditors=AUDITORS, audit=0.5, seed=3, resume=True,
+        receipts=False, resume=True, **how,
     )  # fmt: skip
     for player in players:
         player.restore(saved[player.name])
@@ -386,7 +488,7 @@ def test_the_state_keeps_the_models_of_open_audits_only(tmp_path: Path) -> None:
     Hides(table.player("practice"), (1, 2, 3))
     seen: list[int] = []
     play(table.center, table.players, lambda result: seen.append(len(list((tmp_path / "state").glob("model-*")))))
-    assert max(seen) == 6 and seen[-1] == 1  # steps 0 to 4 wait for a link that step 4 shows, and the newest one
+    assert max(seen) == 5 and seen[-1] == 1  # steps 0 to 3 wait for a link, and the newest one; then nobody waits
 
 
 def test_a_run_without_a_state_keeps_them_in_memory(tmp_path: Path) -> None:
@@ -512,3 +614,60 @@ def test_a_tranche_that_names_another_step_is_found(tmp_path: Path) -> None:
         theirs = [str(finding) for finding in standalone.check(list(to_jsonl(book)))[0]]
     for told in (found, theirs):
         assert any("it says step -1, the next one is 0" in message for message in told)
+
+
+# Terms that are proposed again
+
+
+class Leaves(Strategy):
+    """Declines when the terms are proposed for the so-manieth time."""
+
+    def __init__(self, offer: int) -> None:
+        self.offer = offer
+
+    def declines(self, view: Any, offer: Any) -> str:
+        return "no, thank you" if view.broadcast.round == self.offer else ""
+
+
+def test_new_terms_draw_from_links_that_nobody_has_seen(tmp_path: Path) -> None:
+    """Whoever writes the second terms knows the links that were shown with the first: they draw nothing any more."""
+    table = Audited(tmp_path, strategies={"lab": Leaves(0), "clinic": Leaves(1)}, lies={"hospital": "sign-flip"})
+    shown: dict[str, set[str]] = {"hospital": set(), "practice": set()}
+    for offer in range(3):
+        answer(table.center, table.players)
+        for name, before in shown.items():
+            link = table.center._reports[name].claim["reveal"]
+            anchor = table.center.run.terms["agents"][name]["anchor"]
+            assert link not in before and beacon.follows(anchor, link)
+            assert not before or anchor in before  # it follows from the one before: it could not be chosen either
+            before.add(link)
+        table.center.close()
+        assert (table.center.run.phase == "accept") == (offer < 2)
+    assert table.play() == {"hospital": 0} and table.findings() == []
+    assert table.center.run.agents == ("hospital", "practice")
+
+
+def test_no_agent_signs_new_terms_with_the_anchors_of_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedincentive.center import center as module
+
+    without = module.without
+    monkeypatch.setattr(
+        module, "without", lambda run, mechanism, declined, links: without(run, mechanism, declined, {})
+    )
+    table = Audited(tmp_path, strategies={"lab": Leaves(0)})
+    answer(table.center, table.players)
+    table.center.close()
+    with pytest.raises(BroadcastRefused, match="The terms of run 'test' say"):
+        table.player("practice").respond(table.center.broadcast())
+
+
+def test_terms_cannot_be_proposed_more_often_than_there_are_links(tmp_path: Path) -> None:
+    table = Audited(tmp_path, strategies={"lab": Leaves(beacon.OFFERS)})
+    table.center.run.round = beacon.OFFERS
+    anchors = {name: beacon.anchor(table.player(name).notary.links[beacon.OFFERS :]) for name in NAMES}
+    agents = {name: {**table.center.run.terms["agents"][name], "anchor": anchors[name]} for name in NAMES}
+    table.center.run.terms = {**table.center.run.terms, "agents": agents}
+    table.center._open_round()
+    answer(table.center, table.players)
+    table.center.close()
+    assert (table.center.run.phase, table.center.run.status) == ("done", "declined")
