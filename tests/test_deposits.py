@@ -29,10 +29,13 @@ def hospitals(**changes) -> Deposit:
 
 
 def test_the_hospitals_by_hand():
-    """kappa = 4/3, g = 0.08 * 60/40 = 0.12, rho = 1 - 1e-10: 0.12 (1/(0.1 rho) - 1) 4/3 = 1.44, rounded up."""
-    made = hospitals().deposits({name: s * SCALE for name, s in HOSPITALS.items()})
-    assert made["university"] == 1_440_001 and made["clinic"] == 600_001
-    assert hospitals().covered(MINOR, 60 * SCALE, 5) == 41 * SCALE
+    """g = 0.08 * 60/40 = 0.12, rho = 1 - 1e-10: 0.12 (1/(0.1 rho) - 1) = 1.08, rounded up; by deposit/1 4/3 as much."""
+    points = {name: s * SCALE for name, s in HOSPITALS.items()}
+    made = hospitals().deposits(points)
+    assert made["university"] == 1_080_001 and made["clinic"] == 450_001
+    older = hospitals().deposits(points, older=True)
+    assert older["university"] == 1_440_001 and older["clinic"] == 600_001
+    assert hospitals().covered(MINOR, 60 * SCALE, 5) == 55 * SCALE
     assert hospitals().covered(2 * MINOR, 60 * SCALE, 5) == 60 * SCALE
     assert hospitals().covered(0, 60 * SCALE, 5) == 0
 
@@ -49,9 +52,13 @@ def test_the_formula_in_floats_and_rounded_up_in_whole_units(s, n, T, q, delta, 
     rho = 1.0 - (1.0 - delta) ** min(k, s)
     kappa = (n - 1) / (n - min(m, n - 1))
     invented = g * (1.0 / (q * rho) - 1.0) if k else 0.0
-    wanted = kappa * max(invented, g * (1.0 / q - 1.0) + float(V) * (1.0 / q + L))
-    found = made.of_points(s * 10, n)
-    assert wanted * 1000 - 1e-6 * (1 + wanted) <= found <= wanted * 1000 + 1 + 1e-6 * (1 + wanted)
+    trained, steered = g * (1.0 / q - 1.0), float(V) * (1.0 / q + L)
+    for older, wanted in (
+        (False, max(invented, trained + kappa * steered)),
+        (True, kappa * max(invented, trained + steered)),
+    ):
+        found = made.of_points(s * 10, n, older=older)
+        assert wanted * 1000 - 1e-6 * (1 + wanted) <= found <= wanted * 1000 + 1 + 1e-6 * (1 + wanted)
 
 
 @given(st.integers(1, 10**5), st.integers(2, 9), chances, chances, st.integers(0, 12), st.integers(0, 10**8))

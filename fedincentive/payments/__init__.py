@@ -29,10 +29,11 @@ from .contribution import Contribution
 from .deposit import Deposit
 from .exact import MINOR, SCALE, Amounts, apportion, quantise, rate, relative, whole
 from .groves_d import GrovesUpdates
+from .levels import Levels
 from .lump import LumpSum
 from .oracles import Oracles, UpdateOracle, ValuationOracle
 from .reimburse import Reimburse
-from .sandwich import Levels, Sandwich
+from .sandwich import Sandwich
 from .share import Share
 from .truthful import Truthful
 

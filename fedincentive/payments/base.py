@@ -90,6 +90,7 @@ class Payment:
     steers: ClassVar[bool] = True  # agents follow it when they choose s
     concave: ClassVar[bool] = False  # p_i is known concave in s_i
     fixed: ClassVar[bool] = False  # no choice of s moves it
+    degrades: ClassVar[bool] = False  # agents are given worse models than there are; see `withheld`
 
     # How it is made
 
@@ -192,6 +193,10 @@ class Payment:
         may not be written; where nothing is said, anything goes."""
         return {}
 
+    def every_step(self, terms: Terms) -> tuple[str, ...]:
+        """The kinds of entries that each training round must bring: one that is left out is found."""
+        return tuple(kind for kind, when in self.schedule().items() if when == "step")
+
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
         """In what an entry's inputs differ from the run's terms."""
         return iter(())
@@ -234,6 +239,10 @@ class Payment:
     def deviations(self, game: Game, w: Array, s: Array, t: Array) -> Array:
         """What a move of agent i alone to t_i makes of its payment at this w, up to a constant."""
         return self.floats(game.agents, s, t)
+
+    def withheld(self, game: Game, w: Array, s: Array) -> Array:
+        """The value that agents do not get because their models are degraded; it is nobody's gain."""
+        return np.zeros(len(s))
 
     def expected(self, game: Game, w: Array, s: Array) -> Array | None:
         """What each agent gets over a run from w0 to w in which everyone gives s; None where that is not known."""

@@ -442,9 +442,8 @@ class Contribution(Payment):
         )
 
     def advice(self, run: Run, ne: float | None = None, dom: float | None = None) -> str:
-        slope = 0.0 if run.moved is None else run.moved / run.settings.scale / run.settings.gamma
         short = [agent for agent in run.short if agent not in run.lost]
-        return advice(run.status, short, float(self.beta), ne, dom or beta_bound(run), run.contributed, slope)
+        return advice(run.status, short, float(self.beta), ne, dom or beta_bound(run), run.contributed, run.speed)
 
 
 def advice(
@@ -454,7 +453,7 @@ def advice(
     ne: float | None,
     dom: float | None,
     rounds: int,
-    residual: float,
+    speed: str,
     *,
     at_least: bool = False,
 ) -> str:
@@ -462,7 +461,7 @@ def advice(
     stop = (
         f"Phase 1 rested after {rounds} rounds short of s_max"
         if ending == "rested"
-        else f"Phase 1 stopped at the round limit of {rounds}, still moving (|g| = {residual:.3g})"
+        else f"Phase 1 stopped at the round limit of {rounds}, still moving ({speed})"
     )
     sentences = [f"{stop}: {named(short)} below s_max at beta = {beta:g}."]
     if ne is not None:

@@ -3,16 +3,22 @@
     g = beta s/T (n/asked where agents are sampled)    what a round's s points earn
     rho = 1 - (1 - delta)^min(k, s)                    an audit knows s invented points by k opened records
     kappa = (n - 1)/(n - m)                            m agents together get the forfeits' shares of m - 1 of them
-    D = ceil(kappa max{ g (1/(q rho) - 1), g (1/q - 1) + V (1/q + L) })
+    D = ceil(max{ g (1/(q rho) - 1), g (1/q - 1) + kappa V (1/q + L) })
 
 q is the chance of an audit, V what one round of steering the model can gain, L the rounds from a bad one to its
 verdict. A round of invented points gains g with chance 1 - q rho and costs D otherwise; what touches the update or the
 count is found by re-execution with chance q, and may steer until the verdict. Shares of a forfeit go to all the others,
 failed or not: were the failed left out, an accomplice's share would grow.
 
+Of all that a point earns and of every forfeit, m agents together feel the same part, 1/kappa: the others' payments
+give the rest back to them. So what lies about points needs the same D of one agent and of many; only V, which is no
+payment, has to be weighed by kappa. (deposit/1 weighed everything, which was more than needed.) Training that is saved
+is worth less than g where no group gains by openly giving less; where one does, lying gains it nothing on top.
+
 | rule | inputs | postings |
 |---|---|---|
-| deposit/1 | deposits | each agent -D, the escrow their sum |
+| deposit/2 | deposits | each agent -D, the escrow their sum |
+| deposit/1 | the same, with D = ceil(kappa max{ g (1/(q rho) - 1), g (1/q - 1) + V (1/q + L) }) | |
 | forfeit/1 | failed, deposits | the escrow -D of each that failed, equal shares to all others |
 | refund/1 | deposits | the escrow gives back what it still holds |
 """
@@ -23,6 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +41,14 @@ from .base import Array, Body, Event, Memory, Payment, Problem, When
 from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, quantise, whole
 from .oracles import Oracles
 
-DEPOSIT, FORFEIT, REFUND = "deposit/1", "forfeit/1", "refund/1"
+DEPOSIT, OLD, FORFEIT, REFUND = "deposit/2", "deposit/1", "forfeit/1", "refund/1"
 LAG = 3  # a bad agent counts in the round after the audited one too; two more where links are withheld
+
+
+def lag(agreed: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many steps after a bad one its verdict comes at the latest, by the payments in a run's terms."""
+    deposit = agreed.get("deposit")
+    return LAG if deposit is None else max(1, int(deposit["terms"]["lag"]))
 
 
 def least(
@@ -51,10 +64,11 @@ def least(
     colluding: int = 2,
     lag: int = LAG,
     asked: int | None = None,
+    older: bool = False,
 ) -> Fraction:
     """The least deposit for this many whole points, in units of money, before it is rounded up.
 
-    With no openings invented records are not looked for, and the deposit covers the rest only.
+    With no openings invented records are not looked for, and the deposit covers the rest only. `older` is by deposit/1.
 
     >>> least(60, 2, beta=Fraction(1), rounds=10, audit=Fraction(1, 2), detection=Fraction(1), openings=5)
     Fraction(6, 1)
@@ -63,7 +77,8 @@ def least(
     kappa = Fraction(n - 1, n - min(colluding, n - 1))
     rho = 1 - (1 - detection) ** min(openings, points)
     invented = gain * (1 / (audit * rho) - 1) if rho else Fraction(0)
-    return kappa * max(invented, gain * (1 / audit - 1) + steering * (1 / audit + lag))
+    trained, steered = gain * (1 / audit - 1), steering * (1 / audit + lag)
+    return kappa * max(invented, trained + steered) if older else max(invented, trained + kappa * steered)
 
 
 def shared(deposits: Mapping[str, int], agents: Sequence[str], rotation: int = 0) -> Amounts:
@@ -139,7 +154,7 @@ class Deposit(Payment):
 
     name = "deposit"
     kinds = ("deposit", "forfeit", "refund")
-    rules = (DEPOSIT, FORFEIT, REFUND)
+    rules = (DEPOSIT, FORFEIT, REFUND, OLD)
     steers = False
     fixed = True
 
@@ -153,7 +168,7 @@ class Deposit(Payment):
 
     # How much
 
-    def of_points(self, s: int, n: int) -> int:
+    def of_points(self, s: int, n: int, *, older: bool = False) -> int:
         """D for s points in fixed point, in minor units; it never falls with s."""
         money = least(
             -(-s // self.scale),
@@ -167,6 +182,7 @@ class Deposit(Payment):
             colluding=self.colluding,
             lag=self.lag,
             asked=self.sampled,
+            older=older,
         )
         return ceil(money * self.minor)
 
@@ -180,8 +196,11 @@ class Deposit(Payment):
             low, high = (middle, high) if self.of_points(middle * self.scale, n) <= budget else (low, middle)
         return low * self.scale
 
-    def deposits(self, s_max: Mapping[str, int]) -> dict[str, int]:
-        return {agent: self.of_points(points, len(s_max)) for agent, points in s_max.items()}
+    def deposits(self, s_max: Mapping[str, int], *, older: bool = False) -> dict[str, int]:
+        return {agent: self.of_points(points, len(s_max), older=older) for agent, points in s_max.items()}
+
+    def used(self) -> tuple[str, ...]:
+        return DEPOSIT, FORFEIT, REFUND
 
     # The center
 
@@ -203,7 +222,7 @@ class Deposit(Payment):
     def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
         deposits, agents = body["inputs"]["deposits"], memory.get("agents", ())
         check_agents(deposits, "the deposit", low=0, least=1)
-        if body["rule"] == DEPOSIT:
+        if body["rule"] in (DEPOSIT, OLD):
             return bounded({ESCROW: sum(deposits.values()), **{agent: -money for agent, money in deposits.items()}})
         for agent, money in deposits.items():
             if memory.get("held", {}).get(agent) != money:
@@ -214,7 +233,7 @@ class Deposit(Payment):
     @classmethod
     def remember(cls, body: Body, memory: Memory) -> None:
         deposits = body["inputs"]["deposits"]
-        if body["rule"] == DEPOSIT:
+        if body["rule"] in (DEPOSIT, OLD):
             memory.update(agents=sorted(deposits), held=dict(deposits))
         else:
             memory["held"] = {agent: m for agent, m in memory.get("held", {}).items() if agent not in deposits}
@@ -229,10 +248,14 @@ class Deposit(Payment):
         return {"deposit": "commit", "forfeit": "audit", "refund": "over"}
 
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
-        agreed, given = self.deposits(terms.s_max), body["inputs"]["deposits"]
+        rules = terms.payments.get(self.name, {}).get("rules", ())
+        first = DEPOSIT if DEPOSIT in rules else OLD
+        agreed, given = self.deposits(terms.s_max, older=first == OLD), body["inputs"]["deposits"]
+        if body["rule"] in {DEPOSIT, OLD} - {first}:
+            yield f"its rule is {body['rule']}, agreed is {first}"
         if terms.deposits != agreed:
             yield "the deposits in the terms are not those that its numbers ask for"
-        for agent in sorted(set(given) | (set(agreed) if body["rule"] == DEPOSIT else set())):
+        for agent in sorted(set(given) | (set(agreed) if body["rule"] == first else set())):
             if given.get(agent) != agreed.get(agent):
                 yield f"the deposit of {agent!r} is {given.get(agent)}, agreed is {agreed.get(agent)}"
         if body["rule"] == FORFEIT and set(given) != set(body["inputs"]["failed"]):
@@ -241,7 +264,7 @@ class Deposit(Payment):
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:
         given, failed = entry.inputs["deposits"], entry.inputs.get("failed", {})
-        if entry.rule == DEPOSIT:
+        if entry.rule in (DEPOSIT, OLD):
             return "deposit, held until the last audit"
         if entry.rule == REFUND:
             return "deposit given back"

@@ -11,18 +11,15 @@ import pytest
 SEARCH = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "deposits.py"))
 
 
-@pytest.mark.parametrize(
-    ("terms", "pairs", "tight"),
-    [
-        ({"colluding": 1}, False, True),
-        ({"colluding": 2}, True, False),
-        ({"colluding": 2, "steering": 1e4, "lag": 0}, True, True),
-        ({"colluding": 2, "steering": 0.3}, True, False),
-    ],
-)
-def test_no_lie_pays_at_the_computed_deposit(terms: dict[str, Any], pairs: bool, tight: bool) -> None:
-    made = [SEARCH["random_federation"](seed, **terms) for seed in range(2)]
-    assert SEARCH["judge"]("games", made, pairs=pairs, tight=tight)
+@pytest.mark.parametrize("name", SEARCH["TERMS"])
+def test_no_lie_pays_at_the_computed_deposit_and_one_pays_just_below(name: str) -> None:
+    made = [SEARCH["random_federation"](seed, **SEARCH["TERMS"][name]) for seed in range(2)]
+    assert SEARCH["judge"](name, made, pairs="pairs" in name, withdrawing="open" in name)
+
+
+def test_where_a_verdict_comes_late_no_lie_of_a_pair_pays() -> None:
+    made = SEARCH["random_federation"](0, colluding=2, steering=0.3)
+    assert made.search(pairs=True).gain <= SEARCH["NOTHING"]
 
 
 def test_a_larger_deposit_than_for_one_is_needed_against_two() -> None:
@@ -34,9 +31,9 @@ def test_a_larger_deposit_than_for_one_is_needed_against_two() -> None:
 
 
 def test_the_digits_federation() -> None:
-    assert SEARCH["judge"]("digits", [SEARCH["digits"](1)], pairs=False, tight=True)
+    assert SEARCH["judge"]("digits", [SEARCH["digits"](1)], pairs=False)
 
 
 def test_balances_of_audited_runs_are_those_of_the_search(capsys: Any) -> None:
-    assert SEARCH["engine_runs"](3)
+    assert SEARCH["engine_runs"](3, audit=0.95)  # a liar is missed once in a million runs
     assert "3 caught" in capsys.readouterr().out
