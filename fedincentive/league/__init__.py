@@ -14,6 +14,7 @@ from .columns import COLUMNS, Measured, measure
 from .fact import FactRow
 from .fedbr import SharedCosts
 from .gradients import GradientRelative, GrovesD
+from .groves import AGV, Clarke
 from .lies import Lie
 from .needs import OneForOne, PayWhatYouContribute
 from .ours import AttestedTwoPhase, TruthfulRow, TwoPhaseRow, UpbredRow
@@ -26,7 +27,7 @@ ROWS: dict[str, LeagueRow] = {
     for row in (
         Planner(), Everything(), UpbredRow(), TruthfulRow(), TwoPhaseRow(), AttestedTwoPhase(), SharedCosts(),
         Shaping(), RealFM(), FactRow(), OneForOne(), PayWhatYouContribute(), ShapleyShare(), LeaveOneOut(), Shares(),
-        Agreement(), GradientRelative(), GrovesD(),
+        Agreement(), GradientRelative(), GrovesD(), Clarke(), AGV(),
     )
 }  # fmt: skip
 

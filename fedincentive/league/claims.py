@@ -10,7 +10,9 @@ import numpy as np
 
 from . import lies
 from .base import LeagueRow, Reports, needed, useful
+from .baselines import Planner
 from .columns import NOISE, Measured
+from .groves import AGV, prior_known
 from .lies import Lie
 from .stage import Stage
 
@@ -20,6 +22,8 @@ SEARCHES = {
     "equilibrium": "grid, ends and refinement over each agent's s",
     "delivered": "claims of s and s_max, grid over what is delivered",
     "false-name-proof": "every agent halved into two names",
+    "maximal p-means": "p = 1, 1/2, 0 and -1 of utilities, against the best that balanced payments allow",
+    "truthful in expectation": f"{len(lies.SCALES)} scales of each agent's cost, the others' drawn from the prior",
 }
 TOLERANCE = 1e-4  # of utilities, and of welfare against the planner
 ASSUMPTIONS: dict[str, Callable[[Stage], bool]] = {
@@ -27,6 +31,7 @@ ASSUMPTIONS: dict[str, Callable[[Stage], bool]] = {
     "fit 0": lambda stage: stage.shared is not None and not np.any(stage.shared.fit),
     "costs known": lambda stage: False,  # here they are asked
     "threshold utility": lambda stage: False,  # values are graded here
+    "prior given": prior_known,
     "n divisible by 3": lambda stage: stage.n % 3 == 0,
     "n at least 3": lambda stage: stage.n >= 3,
     "quadratic in w": lambda stage: lies.curvatures(stage) is not None,
@@ -91,11 +96,28 @@ def _never_pays(row: LeagueRow, stage: Stage, played: Measured) -> Counterexampl
 
 
 def _welfare(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
-    from .baselines import Planner
-
     best = Planner().moves(stage, Reports.honest(stage)).s
     gap = float((stage.values(best) - stage.costs(best)).sum()) - (played.columns["NW"] or 0.0)
     return Counterexample(gap, f"net welfare is {gap:.4g} below the planner's")
+
+
+def _p_means(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample | None:
+    """No p-mean with p <= 1 is above the mean, and no balanced payment brings the mean above the planner's."""
+    u, best = np.array(played.utilities), Planner().moves(stage, Reports.honest(stage)).s
+    if u.min() <= 0.0:
+        return None  # the means are of positive numbers
+    means = {"1": u.mean(), "1/2": np.mean(u**0.5) ** 2, "0": np.exp(np.log(u).mean()), "-1": 1.0 / np.mean(1.0 / u)}
+    p = min(means, key=lambda p: means[p])
+    gap = float((stage.values(best) - stage.costs(best)).mean() - means[p])
+    return Counterexample(gap, f"the p-mean with p = {p} is {gap:.4g} below the best")
+
+
+def _interim(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample | None:
+    if not isinstance(row, AGV):
+        return None
+    gain, i, told = row.interim(stage)
+    words = f"{stage.game.agents[i]} reports c = {told:.6g} instead of {stage.c[i]:.6g}, expected gain {gain:.4g}"
+    return Counterexample(gain, words)
 
 
 def _needs(row: LeagueRow, stage: Stage, played: Measured) -> Counterexample:
@@ -130,6 +152,8 @@ CHECKS: dict[str, Check] = {
     "delivered": _lie("deliver"),
     "false-name-proof": _lie("names"),
     "maximal welfare": _welfare,
+    "maximal p-means": _p_means,
+    "truthful in expectation": _interim,
     "needs met": _needs,
     "envy-free": _envy,
 }

@@ -42,7 +42,10 @@ class FactRow(LeagueRow):
         """(m*, fee D, lam, K) from what is reported; nobody with nothing to gain is charged."""
         m = stage.alone_best(reports.c)
         fee = np.maximum(stage.values(m) - stage.alone(m), 0.0)
-        gap = np.maximum(reports.c - stage.slopes(m), 0.0)
+        # A_i'(m*) is c^ unless m* is all there is; without it whoever reports no cost would be held to nothing.
+        h = 1e-6 * stage.s_max
+        rising = np.where(m >= stage.s_max - h, (stage.alone(m) - stage.alone(m - h)) / h, 0.0)
+        gap = np.maximum(np.maximum(reports.c, rising) - stage.slopes(m), 0.0)
         charged = (fee > 0.0) & (gap > 0.0)
         lam = np.where(charged, gap**2 / np.where(charged, 4.0 * (1.0 - ALPHA / 2.0) * fee, 1.0), 0.0)
         return m, fee, lam, np.where(charged, gap / np.where(charged, 2.0 * lam, 1.0), 0.0)

@@ -36,7 +36,7 @@ class SharedCosts(LeagueRow):
     promises = (
         Promise("budget balanced"),
         Promise("equilibrium"),
-        Promise("maximal welfare", ("common curve",), "every p-mean welfare maximal in equilibrium"),
+        Promise("maximal p-means", ("common curve",), "every p-mean of welfare is maximal in equilibrium"),
         Promise("truthful", ("costs known",)),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import SettingError
 
 NEAR = 0.045  # of an axis: points closer than this share one label
+BESIDE, LINE = 0.09, 0.03  # labels closer than both would overlap: the second one stands below its point
 
 
 def ready(path: Path) -> None:
@@ -57,8 +58,13 @@ def _scatter(
             near[0][2].append(numbers[row["row"]])
         else:
             spots.append((row[x], row[y], [numbers[row["row"]]]))
+    above: list[tuple[float, float]] = []
     for a, b, who in spots:
         label = ", ".join(map(str, sorted(who)))
-        axes.annotate(label, (a, b), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=9)
+        free = all(abs(a - x) >= BESIDE * width or abs(b - y) >= LINE * height for x, y in above)
+        above += [(a, b)] if free else []
+        axes.annotate(
+            label, (a, b), xytext=(0, 8 if free else -15), textcoords="offset points", ha="center", fontsize=9
+        )
     axes.set_xlabel(along)
     axes.set_ylabel(up)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..game.arrays import Array
+from ..payments.levels import taylor
 from .base import LeagueRow, Posting, Promise, Reports, by_agent
 from .stage import Stage
 
@@ -62,9 +63,4 @@ class RealFM(Shaping):
     name, source = "realfm", "Bornstein et al. 2023 (arXiv 2310.13681), grant and phi as in the authors' code"
 
     def grant(self, stage: Stage, level: Array, worth: Array) -> Array:
-        nothing = stage.alone(np.zeros(stage.n))
-        a = 1.0 - (1.0 + np.maximum(level - nothing, 0.0)) ** -0.5
-        slope, bend = 2.0 / (1.0 - a) ** 3, 6.0 / (1.0 - a) ** 4
-        more = (np.sqrt(slope**2 + 2.0 * bend * worth) - slope) / bend
-        reached = np.minimum(a + more, 1.0 - 1e-9)
-        return np.where(worth > 0.0, nothing + (1.0 - reached) ** -2.0 - 1.0, level)
+        return taylor(stage.alone(np.zeros(stage.n)), level, worth)

@@ -10,15 +10,17 @@ from .. import aggregation, payments
 from ..checks import nearest
 from ..contribution import METHODS, MOST_EXACT
 from ..errors import SettingError
+from ..game import Game
 from ..messages import Phase
 from ..payments import Deposit, LumpSum, Oracles, Payment, Promises
 from ..run import Run
 from ..settings import Settings
 
 PUBLIC = (
-    "rounds", "gamma", "eta", "tau", "delta", "local", "epochs", "batch", "learning_rate",
+    "rounds", "eta", "tau", "delta", "local", "epochs", "batch", "learning_rate",
     "value_per_nat", "loss_cap", "report_values", "seed", "scale", "minor",
 )  # fmt: skip
+GAMMA = 0.5  # the paper's, where s and w move together
 AUDITED = ("auditors", "audit", "detection", "openings", "steering", "colluding", "threads")  # in an audited run
 
 
@@ -37,6 +39,7 @@ class Mechanism:
     pays: ClassVar[tuple[type[Payment] | str, ...] | str] = ()
     aggregation: ClassVar[str] = "mean"
     slope: ClassVar[str] = "bounded"  # of agents with data; a closed-form game uses its own
+    strategy: ClassVar[str] = "gradient"  # of agents of a closed-form game that are given no other
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -52,6 +55,11 @@ class Mechanism:
                     f"Payment {payment.name!r} is made on a commitment (incentive.settlement: commitment), but "
                     f"{self.name} has no phase 1 that ends in one: use tranches or end."
                 )
+
+    @classmethod
+    def prepared(cls, settings: Settings, game: Game) -> Settings:
+        """The settings with what it has to know of a closed-form game; what they say already stays."""
+        return settings
 
     def start(self, run: Run) -> Phase:
         """The first phase."""
@@ -93,6 +101,11 @@ class Mechanism:
         return any(payment.values for payment in self.payments)
 
     @property
+    def gamma(self) -> float | None:
+        """The step size of s that everybody uses; None where each agent finds its own."""
+        return GAMMA if self.settings.gamma is None and self.moves else self.settings.gamma
+
+    @property
     def beta(self) -> Fraction:
         """The price of a point that agents feel everywhere: 0 where no payment sets one."""
         return sum((payment.price for payment in self.payments), start=Fraction(0))
@@ -102,6 +115,7 @@ class Mechanism:
         s = self.settings
         return {
             **{key: getattr(s, key) for key in PUBLIC},
+            **({} if self.gamma is None else {"gamma": self.gamma}),
             **self._audited,
             "mechanism": self.name,
             "payments": self._terms,

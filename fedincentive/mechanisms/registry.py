@@ -9,21 +9,27 @@ A package extends the registry in its pyproject.toml, without importing anything
 from __future__ import annotations
 
 from ..errors import SettingError
+from ..game import Game
 from ..registry import Registry
 from ..settings import Settings
 from .base import Mechanism
+from .fact import FactMechanism
 from .fedavg import FedAvg
 from .fedavg_strategic import FedAvgStrategic
 from .fedbr import FedBR, FedBRBG
 from .gradient_relative import GradientRelativeUpbred
 from .needs import OneForOneMechanism, PayWhatYouContributeMechanism
+from .shaping import AccuracyShaping, RealFMMechanism
 from .shares import SharedBudget
 from .t_upbred import TruthfulUpbred
 from .two_phase import TrimmedTwoPhase, TwoPhase
 from .upbred import Upbred
 
 PAPER = (FedAvg, Upbred, TruthfulUpbred, TwoPhase, TrimmedTwoPhase, FedAvgStrategic)
-PEERS = (FedBR, FedBRBG, OneForOneMechanism, PayWhatYouContributeMechanism, GradientRelativeUpbred, SharedBudget)
+PEERS = (
+    FedBR, FedBRBG, AccuracyShaping, RealFMMechanism, FactMechanism, OneForOneMechanism,
+    PayWhatYouContributeMechanism, GradientRelativeUpbred, SharedBudget,
+)  # fmt: skip
 OURS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (*PAPER, *PEERS)}
 REGISTRY = Registry("fedincentive.mechanisms", OURS, "mechanism")
 
@@ -43,3 +49,9 @@ def get(name: str, settings: Settings) -> Mechanism:
     if not isinstance(made, Mechanism):
         raise SettingError(f"{REGISTRY.whose(name)} is {made!r}: derive it from mechanisms.Mechanism.")
     return made
+
+
+def prepared(settings: Settings, game: Game | None) -> Settings:
+    """The settings with what their mechanism has to know of a closed-form game, where it is played on one."""
+    made = REGISTRY.find(settings.mechanism)
+    return made.prepared(settings, game) if game is not None and hasattr(made, "prepared") else settings

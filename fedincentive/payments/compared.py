@@ -100,6 +100,10 @@ class Relative(Payment):
     def schedule(self) -> Mapping[str, When]:
         return {"relative": "step"}
 
+    def every_step(self, terms: Terms) -> tuple[str, ...]:
+        alone = min(terms.sampled or len(terms.s_max), len(terms.s_max)) < 2  # nobody to compare its update with
+        return () if alone and self.compares != "costs" else super().every_step(terms)
+
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
         given = body["inputs"]
         agents, unit = sorted(given["amounts"]), self.scale if self.compares == "costs" else SQUARES

@@ -33,6 +33,7 @@ class Oracles:
     valuation: ValuationOracle | None = None
     update: UpdateOracle | None = None
     utility: Callable[[Update], float] | None = None  # what a model is worth to all, e.g. on a validation set
+    alone: Callable[[str, float], float] | None = None  # A_i(t): what an agent has by itself on t points
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -278,6 +278,10 @@ class Truthful(Payment):
     def schedule(self) -> Mapping[str, When]:
         return {"truthful": "step"}
 
+    def every_step(self, terms: Terms) -> tuple[str, ...]:
+        agreed = RULE in terms.payments.get(self.name, {}).get("rules", ())
+        return super().every_step(terms) if agreed and self.paid(terms.oracles) else ()
+
     def against(self, body: Body, terms: Terms) -> Iterator[str]:
         given, n = body["inputs"], len(terms.s_max)
         rules = terms.payments.get(self.name, {}).get("rules", ())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import combinations, permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import optimize
 
 from fedincentive.game import best_replies, last
-from fedincentive.league import ROWS, Reports, draw
+from fedincentive.league import ROWS, Reports, draw, lies
+from fedincentive.league.claims import CHECKS
 from fedincentive.league.fedbr import root_of_costs
+from fedincentive.league.groves import efficient
 from fedincentive.league.shaping import EPSILON
 from fedincentive.league.stage import deviations, peaks
 from fedincentive.mechanisms.needs import cheapest, one_for_one, useful
@@ -151,3 +154,75 @@ def test_shapley_scores_are_means_over_all_orders(stage):
     assert scores == pytest.approx(expected / len(orders))
     without = [utility(range(stage.n)) - utility([j for j in range(stage.n) if j != i]) for i in range(stage.n)]
     assert ROWS["loo-share"].scores(stage, np.diag(s)) == pytest.approx(without)
+
+
+def test_facts_penalty_also_holds_who_is_to_give_all_it_has():
+    """Reporting no cost makes m* all there is; without a penalty there the liar would pay a small fee and ride free."""
+    stage = draw("data-value", 1, 4, 0.0)
+    honest = Reports.honest(stage)
+    i = int(stage.c.argmax())
+    reports = honest.lying("c", i, 0.0)
+    m, _, lam, k = ROWS["fact"].terms(stage, reports)
+    h = 1e-3
+    rising = (stage.alone(m)[i] - stage.alone(m - h * np.eye(4)[i])[i]) / h
+    assert m[i] == pytest.approx(stage.s_max[i]) and lam[i] > 0.0
+    assert 2.0 * (lam * k)[i] == pytest.approx(rising - stage.slopes(m)[i], rel=1e-3)
+
+
+def best_of(stage, c, without=None):
+    """(s, net values) of the efficient assignment by SciPy; without one agent, of the others alone."""
+    counted = np.arange(stage.n) != without
+
+    def loss(s):
+        return -float((stage.values(s) - c * s)[counted].sum())
+
+    bounds = [(0.0, m if kept else 0.0) for m, kept in zip(stage.s_max, counted, strict=True)]
+    starts = [np.where(counted, part * stage.s_max, 0.0) for part in (0.1, 0.5)]
+    found = min((optimize.minimize(loss, s, bounds=bounds, method="L-BFGS-B") for s in starts), key=lambda r: r.fun)
+    return found.x, -found.fun
+
+
+def test_the_efficient_assignment_is_scipys():
+    for seed in range(4):
+        stage = draw("data-value", seed, 4, 0.1)
+        for without in (None, 1):
+            s = efficient(stage, stage.c, without)
+            kept = np.arange(4) != without
+            found = (stage.values(s) - stage.c * s)[kept].sum()
+            assert found == pytest.approx(best_of(stage, stage.c, without)[1], abs=1e-6)
+            assert without is None or s[without] == 0.0
+
+
+def test_clarke_pays_what_an_agent_brings_the_others():
+    stage = draw("data-value", 4, 3, 0.1)
+    row, reports = ROWS["clarke"], Reports.honest(stage)
+    s, _ = best_of(stage, stage.c)
+    net = stage.values(s) - stage.c * s
+    expected = [net.sum() - net[i] - best_of(stage, stage.c, without=i)[1] for i in range(3)]
+    assert row.pays(stage, reports, s) == pytest.approx(expected, abs=1e-4)  # first order in the errors of s
+
+
+def test_agv_is_truthful_before_the_others_are_known_and_not_after():
+    stage = draw("data-value", 1, 3, 0.1)
+    row, reports = ROWS["agv"], Reports.honest(stage)
+    assert row.interim(stage)[0] < 1e-5
+    s = row.moves(stage, reports).s
+    u = row.utilities(stage, reports, s)
+    assert lies.best_report(row, stage, reports, "c", s, u).gain > 0.005
+    assert row.pays(stage, reports, s).sum() == pytest.approx(0.0, abs=1e-12)
+    # what the others can expect falls with what an agent's points cost
+    falling = np.diff(row.xi(stage, np.outer(np.linspace(0.0, 0.01, 5), np.ones(3))), axis=0)
+    assert falling.max() < 1e-6 and falling[0].max() < -1e-3
+
+
+def test_p_means_are_maximal_on_one_common_curve_only():
+    for family, held in (("common", True), ("data-value", False)):
+        stage = draw(family, 1, 3, 0.1)
+        row, reports = ROWS["fedbr-bg"], Reports.honest(stage)
+        s = row.moves(stage, reports).s
+        u = row.utilities(stage, reports, s)
+        played = SimpleNamespace(utilities=tuple(u))
+        found = CHECKS["maximal p-means"](row, stage, played)
+        best = best_of(stage, stage.c)[1] / 3
+        assert found.amount == pytest.approx(best - 1.0 / np.mean(1.0 / u), abs=1e-5)  # the smallest is the harmonic
+        assert (found.amount < 1e-4) == held

@@ -14,8 +14,11 @@ from fedincentive.mechanisms import Settings
 
 def test_every_setting_is_documented() -> None:
     rows = Settings.documentation()
-    assert [name for name, _, _ in rows] == [field.name for field in dataclasses.fields(Settings)]
-    assert all(len(text) > 10 for _, _, text in rows)
+    assert [name for name, *_ in rows] == [field.name for field in dataclasses.fields(Settings)]
+    assert all(len(text) > 10 for *_, text in rows)
+    allowed = {name: values for name, _, values, _ in rows}
+    assert allowed["server_optimizer"] == "`sgd`, `adam`" and allowed["slope"].startswith("`bounded`, ")
+    assert allowed["round_limit"] == "1 or more" and allowed["eta"] == "above 0"
 
 
 def test_defaults_are_valid_settings_themselves() -> None:

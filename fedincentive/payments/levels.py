@@ -1,0 +1,162 @@
+"""How good a model each agent is given: accuracy shaping (Karimireddy et al. 2022) and RealFM (Bornstein et al. 2023).
+
+    level_i = min(V_i, A_i(s_i))                                 up to m_i, what i would train on alone
+            = min(V_i, A_i(m_i) + (1 + epsilon) c_i (s_i - m_i))      beyond it: a further point just pays for itself
+
+A_i is what i has alone, c_i its stated cost. RealFM (`shape: taylor`) grants accuracy a with value phi(a): the grant is
+g = (-phi' + sqrt(phi'^2 + 2 phi'' (1 + epsilon) c_i (s_i - m_i))) / phi'',  phi(a) = 1/(1-a)^2 - 1 over A_i(0).
+No money moves: the ledger has a memo of everybody's level in each training round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ..entry import Entry
+from ..errors import SettingError
+from ..run import Run
+from ..settings import Settings
+from ..terms import Terms
+from .base import Array, Body, Event, Game, Memory, Payment, Promises, When, points_within
+from .exact import MINOR, SCALE, Amounts, quantise
+from .oracles import Oracles
+from .pooled import levels
+
+ASKED = ("targets", "bases", "floors")
+
+
+def taylor(floor: Array, level: Array, worth: Array) -> Array:
+    """RealFM's grant: `level`, and on top of it the accuracy that is worth `worth` by the second-order expansion."""
+    a = 1.0 - (1.0 + np.maximum(level - floor, 0.0)) ** -0.5
+    slope, bend = 2.0 / (1.0 - a) ** 3, 6.0 / (1.0 - a) ** 4
+    more = (np.sqrt(slope**2 + 2.0 * bend * worth) - slope) / bend
+    reached = np.minimum(a + more, 1.0 - 1e-9)
+    return np.where(worth > 0.0, floor + (1.0 - reached) ** -2.0 - 1.0, level)
+
+
+@dataclass(frozen=True)
+class Levels(Payment):
+    targets: dict[str, Fraction] | None = None  # m_i, in points
+    bases: dict[str, Fraction] | None = None  # A_i(m_i)
+    floors: dict[str, Fraction] | None = None  # A_i(0), for `taylor`
+    shape: str = "value"
+    epsilon: Fraction = Fraction(1, 100)
+    cost: float | dict[str, float] = 0.0  # per point, as the settings state it
+    scale: int = SCALE
+    minor: int = MINOR
+
+    name, kinds, rules, degrades = "level", ("level",), ("level/1",), True
+
+    def __post_init__(self) -> None:
+        if self.shape not in ("value", "taylor"):
+            raise SettingError(f"incentive.options.level.shape is {self.shape!r}; known: value, taylor.")
+        if self.epsilon < 0:
+            raise SettingError(f"incentive.options.level.epsilon is {self.epsilon}: it must be at least 0.")
+
+    @classmethod
+    def of(cls, settings: Settings) -> Levels:
+        """`realfm` expands in accuracy, unless the options say otherwise."""
+        own = dict((settings.options or {}).get(cls.name, {}))
+        if settings.mechanism == "realfm":
+            own.setdefault("shape", "taylor")
+        return super().of(replace(settings, options={**(settings.options or {}), cls.name: own}))
+
+    def check(self, n: int, oracles: Oracles) -> None:
+        super().check(n, oracles)
+        if oracles.valuation is None or oracles.alone is None:
+            raise SettingError(
+                "Payment 'level' gives every agent a model of its own, only as good as its points have earned. A host "
+                "sends one model to all, and an agent that trains on the whole model has it: play accuracy-shaping "
+                "and realfm on a closed-form game (fedincentive play)."
+            )
+        for name in ASKED if self.shape == "taylor" else ASKED[:2]:
+            if getattr(self, name) is None:
+                raise SettingError(f"incentive.options.level.{name} is required, a number for each agent.")
+
+    def caution(self, run: Run) -> str:
+        for agent in run.agents:
+            run.settings.cost_of(agent)  # refused before the first round
+            for name in ASKED if self.shape == "taylor" else ASKED[:2]:
+                if agent not in getattr(self, name):
+                    raise SettingError(f"incentive.options.level.{name} has no number for agent {agent!r}.")
+        return ""
+
+    def _numbers(self, name: str, agents: tuple[str, ...]) -> Array:
+        given = getattr(self, name)
+        return np.array([float((given or {}).get(a, 0) if isinstance(given, Mapping) else given or 0) for a in agents])
+
+    def caps(self, agents: tuple[str, ...], points: Array, alone: Array) -> Array:
+        """The most that each agent's model is worth to it; `alone` is A_i at its points, which counts up to m_i."""
+        target = self._numbers("targets", agents)
+        beyond = np.maximum(points - target, 0.0)
+        worth = (1.0 + float(self.epsilon)) * self._numbers("cost", agents) * beyond
+        base = np.where(beyond > 0.0, self._numbers("bases", agents), alone)
+        return taylor(self._numbers("floors", agents), base, worth) if self.shape == "taylor" else base + worth
+
+    def due(self, run: Run, event: Event) -> Entry | None:
+        """Of the model that was broadcast, with what was delivered on it."""
+        if event.phase != "train":
+            return None
+        known, alone = event.oracles.valuation, event.oracles.alone
+        assert known is not None and alone is not None
+        points = run.points(run.delivered)
+        given = np.array([points[agent] for agent in run.agents])
+        by_itself = np.array([alone(agent, points[agent]) for agent in run.agents])
+        caps = self.caps(run.agents, given, by_itself)
+        found = {a: min(known.value(a, event.w, points), float(cap)) for a, cap in zip(run.agents, caps, strict=True)}
+        told = {agent: quantise(level, self.minor) for agent, level in found.items()}
+        return self.entry(run, {"levels": told, "points": {a: run.delivered[a] for a in run.agents}})
+
+    @classmethod
+    def amounts(cls, body: Body, memory: Memory, minor: int) -> Amounts:
+        return levels(body["inputs"]["levels"])
+
+    def schedule(self) -> Mapping[str, When]:
+        return {"level": "step"}
+
+    def against(self, body: Body, terms: Terms) -> Iterator[str]:
+        """No level is above what the points have earned; up to m_i that is known to be at most A_i(m_i)."""
+        given, agents = body["inputs"], tuple(sorted(terms.s_max))
+        yield from (wrong := list(points_within(given["points"], terms.s_max, "points")))
+        if wrong or set(given["levels"]) != set(agents):
+            yield from () if wrong else ("its levels are not of the agents in the terms",)
+            return
+        points = np.array([given["points"][agent] / self.scale for agent in agents])
+        caps = self.caps(agents, points, self._numbers("bases", agents)) * self.minor
+        for agent, cap in zip(agents, caps, strict=True):
+            if given["levels"][agent] > cap + 1.0:
+                yield f"{agent!r} was given {given['levels'][agent]}, its points have earned at most {cap:.0f}"
+
+    @classmethod
+    def explain(cls, entry: Entry, account: str, minor: int) -> str:
+        if account not in entry.inputs["levels"]:
+            return entry.rule
+        return f"memo, a model worth {entry.inputs['levels'][account] / minor:.6g}"
+
+    @classmethod
+    def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
+        return {"delivered": entry.inputs["points"]} if "points" in entry.inputs else {}
+
+    def withheld(self, game: Game, w: Array, s: Array, t: Array | None = None) -> Array:
+        own = s if t is None else t
+        value = game.valuation.unilateral(w, s, own)
+        caps = self.caps(game.agents, own, game.valuation.alone(own))
+        return np.where(value > caps, value - np.minimum(value, caps), 0.0)
+
+    def deviations(self, game: Game, w: Array, s: Array, t: Array) -> Array:
+        return -self.withheld(game, w, s, t)
+
+    def limits(self, agents: object, s_max: Array) -> Array:
+        return np.zeros(len(s_max))
+
+    def summary(self, oracles: Oracles | None = None) -> str:
+        return "no money: each agent's model is only as good as its points have earned" + (
+            " (RealFM's expansion)" if self.shape == "taylor" else ""
+        )
+
+    def promises(self, oracles: Oracles) -> Promises:
+        return Promises((), {"truthful": "whoever overstates its cost is given a better model for its points"})
