@@ -73,6 +73,13 @@ def test_gtg_is_within_its_interval_with_fewer_evaluations():
     assert inside >= 0.95 * 160 and max(saved) <= 256 and np.mean(saved) < 240
 
 
+def test_gtg_is_exact_once_every_coalition_was_evaluated():
+    w, updates, utility = federation(4)
+    true, found = exact(Coalitions(w, updates), utility), gtg(Coalitions(w, updates), utility, skip=0.0, cut=0.0)
+    assert found.values == pytest.approx(true.values, abs=1e-12)
+    assert found.evaluations == 16 and set(found.spread.values()) == {0.0} and found.orders < 500
+
+
 def test_gtg_skips_a_round_that_changes_nothing():
     w, updates, _ = federation(5)
     found = gtg(Coalitions(w, updates), lambda model: 1.0)

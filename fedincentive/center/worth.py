@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..contribution import METHODS, Coalitions, Contributions, cgsv
+from ..contribution import memo as memos
+from ..entry import Entry
 from ..messages import Update
 from ..payments import Oracles
 from ..run import Answer, Run
@@ -45,6 +47,14 @@ def _evaluated(run: Run, w: Update, updates: Mapping[str, Update], oracles: Orac
     coalitions = Coalitions(w, updates, step=settings.eta, weights=weights)
     drawn = {"seed": settings.seed + run.step} if settings.contribution == "gtg" else {}
     return METHODS[settings.contribution](coalitions, utility, **drawn)
+
+
+def memo(run: Run, found: Mapping[str, tuple[float, float]]) -> list[Entry]:
+    """The ledger's memo of a training round's values, where they are measured."""
+    settings = run.settings
+    if settings.contribution is None:
+        return []
+    return [memos.entry(settings.run, run.round, run.step, settings.contribution, found)]
 
 
 def means(run: Run) -> dict[str, float]:

@@ -75,7 +75,8 @@ def gtg(
     """GTG-Shapley (Liu et al. 2022): random orders, each led by another agent, cut once U is within `cut` of U(N).
 
     A round that changes U by at most `skip` is worth nothing to anyone. After 30 orders it stops when the last ten
-    running means agree to `tolerance`, at `most` orders in any case. `skip` and `cut` are in units of U.
+    running means agree to `tolerance`, at `most` orders in any case. `skip` and `cut` are in units of U. Where every
+    coalition was evaluated on the way, the values are exact.
     """
     n, u = coalitions.n, _Counted(coalitions, utility)
     everyone = (1 << n) - 1
@@ -95,6 +96,9 @@ def gtg(
             added[i], before = after - before, after
         total, squares, orders = total + added, squares + added**2, orders + 1
         means.append(total / orders)
+        if len(u.known) == 2**n and n <= MOST_EXACT:  # nothing is left to estimate
+            values = shapley_weights(n) @ np.array([u.known[mask] for mask in range(2**n)])
+            return Contributions(_by(coalitions, values), evaluations=2**n, orders=orders)
         if orders > 30 and orders % n == 0 and _agree(means[-11:], tolerance):
             break
     mean = total / orders
