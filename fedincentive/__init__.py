@@ -18,11 +18,12 @@ Aggregate robustly, with NumPy arrays, torch tensors, state_dicts or safetensors
 >>> trimmed_mean([np.float32([1]), np.float32([2]), np.float32([900])], trim=1)
 array([2.], dtype=float32)
 
-Playing      play, Settings, Agent, Center
-Knowing      certify, Evidence, quote
-Extending    mechanisms, payments, aggregation        by name, also from other packages: docs/extending.md
-Books        ledger
-Aggregating  weighted_mean, trimmed_mean, median, krum, multi_krum, geometric_median, centered_clipping, norm_clipping
+    Playing      play, Settings, Agent, Center
+    Knowing      certify, Evidence, quote
+    Extending    mechanisms, payments, aggregation        by name, also from other packages: docs/extending.md
+    Books        ledger
+    Aggregating  weighted_mean, trimmed_mean, median, krum, multi_krum, geometric_median, centered_clipping,
+                 norm_clipping
 
 In FedML, Flower and on the command line (`fedincentive --help`) the same names do the same. Every name here is loaded
 on first use, so that `import fedincentive` stays fast.

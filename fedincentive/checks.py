@@ -59,7 +59,8 @@ def nearest(word: object, known: Sequence[str] | Mapping[str, Any]) -> str:
     """
     text = word if isinstance(word, str) else shown(word)
     names = list(known)[:MOST_COMPARED]
-    match = difflib.get_close_matches(text[:MOST_COMPARED].lower(), names, n=1, cutoff=0.5)
+    cutoff = 0.5 if len(text) <= 3 else 0.6  # of two or three letters one may be wrong
+    match = difflib.get_close_matches(text[:MOST_COMPARED].lower(), names, n=1, cutoff=cutoff)
     if match:
         return f" Did you mean {match[0]!r}?"
     return f" Known: {', '.join(sorted(names))}{', ...' if len(names) < len(known) else ''}."
@@ -129,8 +130,24 @@ def mapping(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def allowed(check: Check) -> str:
+    """The values that a check lets pass, in words for the reference; empty where its help has to say it.
+
+    >>> allowed(one_of("end", "start")), allowed(optional(integer(1))), allowed(real(0, 1)), allowed(text)
+    ('`end`, `start`', '1 or more', '0 to 1', '')
+    """
+    return ALLOWED.get(check, "")
+
+
+ALLOWED: dict[Check, str] = {}
+
+
 def optional(check: Check) -> Check:
-    return lambda name, value: None if value is None else check(name, value)
+    def either(name: str, value: Any) -> Any:
+        return None if value is None else check(name, value)
+
+    ALLOWED[either] = allowed(check)
+    return either
 
 
 def one_of(*choices: str) -> Check:
@@ -139,6 +156,7 @@ def one_of(*choices: str) -> Check:
             raise SettingError(f"{name} is {shown(value)}.{nearest(value, choices)}")
         return str(value)
 
+    ALLOWED[check] = ", ".join(f"`{choice}`" for choice in choices)
     return check
 
 
@@ -152,6 +170,7 @@ def integer(low: int | None = None, high: int | None = None) -> Check:
             raise SettingError(f"{name} must be a whole number of 64 bits, not {shown(value)}.")
         return _in_range(name, value, low, high)
 
+    ALLOWED[check] = _range_in_words(low, high)
     return check
 
 
@@ -167,7 +186,14 @@ def real(low: float | None = None, high: float | None = None, *, above: float | 
             raise SettingError(f"{name} must be greater than {above}, not {shown(value)}.")
         return float(_in_range(name, value, low, high))
 
+    ALLOWED[check] = f"above {above:g}" if above is not None else _range_in_words(low, high)
     return check
+
+
+def _range_in_words(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"{low:.12g} to {high:.12g}"
+    return f"{low:.12g} or more" if low is not None else f"at most {high:.12g}" if high is not None else ""
 
 
 def exact(above: int | None = None, low: int | None = None) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from .adversary import Misreport
 from .agent import Agent, ClosedFormSite, GameOracle, Notary, Strategy, read_keys, worth_alone
 from .audit import Auditor
 from .center import Center, Outcome
+from .center.state import as_begun
 from .checks import nearest
 from .errors import ReportRefused, SettingError
 from .game import Game, load
@@ -71,7 +73,9 @@ def play(
         with center:
             run(center, agents, progress=progress)
             honest = {} if strategies or lies else {"basis": "exact"}
-            return center.conclude(game, **honest)
+            ended = center.conclude(game, **honest)
+            really = {agent.name: agent.worked for agent in agents if isinstance(agent, Agent)}
+            return replace(ended, worked=really) if lies else ended
 
 
 def table(
@@ -91,16 +95,20 @@ def table(
     for name in (*strategies, *lies):
         if name not in game.agents:
             raise SettingError(f"The game has no agent {name!r}.{nearest(name, game.agents)}")
+    settings = mechanisms.prepared(as_begun(settings, state), game)
+    mechanism = mechanisms.get(settings.mechanism, settings)
     keys = read_keys(settings.keys) if settings.keys else None
     receipts = None if state is None else state / RECEIPTS
     agents = [
         Agent(
             own.name,
             own,
-            strategies.get(own.name, "gradient"),
+            strategies.get(own.name, mechanism.strategy),
             s0=float(game.s0[i]),
             lies=lies.get(own.name),
-            notary=None if keys is None else Notary.of(keys, own.name, receipts, durable=False, chain=settings.chain),
+            notary=None
+            if keys is None or own.name in keys.revoked
+            else Notary.of(keys, own.name, receipts, durable=False, chain=settings.chain),
             budget=None if game.budget is None or not np.isfinite(game.budget[i]) else float(game.budget[i]),
             alone=worth_alone(own, settings),
         )
@@ -110,13 +118,13 @@ def table(
     oracle = GameOracle(game, lambda name: by_name[name].actual)
     center = Center.open(
         settings,
-        mechanisms.get(settings.mechanism, settings),
+        mechanism,
         [agent.enrol() for agent in agents],
         {"w": game.w0},
         ledger,
         state,
         keys=keys,
-        oracles=Oracles(oracle, oracle, oracle.welfare) if oracles is None else oracles,
+        oracles=Oracles(oracle, oracle, oracle.welfare, oracle.alone) if oracles is None else oracles,
     )
     return center, [*agents, *auditors(game, settings, keys, agents)]
 
@@ -143,7 +151,7 @@ def run(
     """Play a center's run with these agents, and auditors where it has some, to its end; `progress` is told how each
     round ended."""
     by_name = {agent.name: agent for agent in agents}
-    unknown = [name for name in center.run.agents if name not in by_name]
+    unknown = [name for name in center.run.agents if name not in by_name and name not in center.revoked]
     if unknown:
         raise SettingError(f"Agent {unknown[0]!r} is enrolled but is not among the agents that play.")
     unknown = [name for name in center.settings.auditors or () if name not in by_name]
@@ -154,13 +162,15 @@ def run(
             by_name[name].restore(memory)
     center.memory = lambda: {name: agent.state() for name, agent in by_name.items()}
     while not center.done:
-        for report in answers(center.broadcast(), [by_name[name] for name in center.missing]):
+        asked = [by_name[name] for name in center.missing if name not in center.revoked]
+        for report in answers(center.broadcast(), asked):
             _carry(center, report)
         result = center.close()
         if progress is not None:
             progress(result)
     for name in center.run.agents if center.run.signed and center.run.status != "declined" else ():
-        by_name[name].respond(center.broadcast())  # the last cosignatures, for its receipts
+        if name not in center.revoked:
+            by_name[name].respond(center.broadcast())  # the last cosignatures, for its receipts
     outcome = center.outcome
     assert outcome is not None
     return outcome

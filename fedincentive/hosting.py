@@ -10,8 +10,11 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from . import checks, mechanisms
 from . import ledger as books
@@ -21,6 +24,7 @@ from .aggregation.bounds import of_a_run
 from .audit import Auditor
 from .center import Center, Outcome, audits, state
 from .center.enrolment import wrong_with
+from .center.outlook import outlook
 from .checks import nearest, setting
 from .errors import SettingError
 from .game import Game
@@ -61,6 +65,12 @@ class HostSettings:
         help="The most money an agent can put at stake while it delivers, its deposit included; one number for all, or "
         "a mapping by agent.",
     )
+    accept_losses: bool = setting(
+        checks.flag,
+        False,
+        help="Play also where most agents lose for certain: their data costs more than the payments and a perfect "
+        "model give them. Without it such a run stops before the first round.",
+    )
     output: str = setting(checks.path, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
     join_timeout: float = setting(
         checks.real(above=0.0), 300.0, help="Seconds the server waits for the agents to enrol before the first round."
@@ -80,6 +90,7 @@ class HostSettings:
         return float(round(self.start * s_max))
 
 
+SHOWN = 20  # agents that are named one by one at the end of a run
 H = TypeVar("H", bound=HostSettings)
 
 
@@ -131,9 +142,18 @@ class Session:
         game: Game | None = None,
         oracles: Oracles = Oracles(),  # noqa: B008
     ) -> None:
+        if game is not None and oracles.utility is None:
+            oracles = dataclasses.replace(oracles, utility=self._welfare)
         self.settings, self.host, self.log, self.game, self.oracles = settings, host, log, game, oracles
+        self.settings = mechanisms.prepared(state.as_begun(settings, self.state_path), game)
         self._mechanism, self._ledger = mechanism, ledger
         self._center: Center | None = None
+
+    def _welfare(self, w: Update) -> float:
+        """What a model is worth to all in the closed-form game, with what everyone contributes."""
+        assert self.game is not None and self._center is not None
+        s = self._center.run.points(self._center.run.s)
+        return self.game.welfare(w["w"], np.array([s.get(agent, 0.0) for agent in self.game.agents]))
 
     @property
     def directory(self) -> Path:
@@ -186,11 +206,17 @@ class Session:
             )
         return str(made)
 
+    def tags(self, site: Site) -> str | None:
+        """The tags of the site's records, where sites look for copies at others'."""
+        own = getattr(site, "records", lambda: None)() if self.settings.tags and self.settings.audited else None
+        return None if own is None else records.enrolled_tags(records.tag_key(str(self.settings.tags)), own)
+
     def auditor(self, name: str, sites: Callable[[str], Site]) -> Auditor:
         """One of the run's auditors, with a way into every site and what is kept there."""
         assert self.keys is not None
         kept = {"commitments": lambda agent: Commitment.read(path) if (path := self._kept(agent)).exists() else None}
-        return Auditor.of(self.keys, name, sites, **kept)
+        key = None if self.settings.tags is None else records.tag_key(self.settings.tags)
+        return Auditor.of(self.keys, name, sites, **kept, tag_key=key)
 
     def _kept(self, agent: str) -> Path:
         return self.directory / "agents" / f"{name_in_files(agent)}.records"
@@ -247,6 +273,9 @@ class Session:
 
     def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""
+        resumed = self.resumes
+        if not resumed:
+            self.foretell(enrolled)
         self._center = Center.open(
             self.settings,
             self.mechanism,
@@ -258,10 +287,26 @@ class Session:
             buffers=buffers,
             oracles=self.oracles,
         )
+        if resumed:
+            self._say_resumed(self._center)
         asked = min(self.settings.sampled or len(enrolled), len(enrolled))
         if certified := of_a_run(self.mechanism.aggregator, asked, self.settings):
             self.log.info("Certified: %s", certified)
         return self._center
+
+    def foretell(self, enrolled: Sequence[Enrol]) -> None:
+        """Log what to expect of the run, and stop it where most agents lose for certain and nobody accepted that."""
+        if self.game is not None:
+            return  # `fedincentive quote` says it of a game; the settings do not have its costs and values
+        page = outlook(self.mechanism, enrolled)
+        for line in page.lines:
+            self.log.info("%s", line)
+        if page.bad and not self.host.accept_losses:
+            raise SettingError(
+                f"{len(page.losers)} of {page.n} agents lose in run {self.settings.run!r} even if the model becomes "
+                "perfect:\n" + "\n".join(page.lines) + "\nLower incentive.cost, raise incentive.value_per_nat if the "
+                "model is worth more than that, or set accept_losses: true to play all the same."
+            )
 
     def saved(self, buffers: Sequence[str] | frozenset[str] = ()) -> Center | None:
         """The center of a run to resume, before anyone has enrolled again; None for a new run."""
@@ -276,7 +321,15 @@ class Session:
             buffers=buffers,
             oracles=self.oracles,
         )
+        self._say_resumed(self._center)
         return self._center
+
+    def _say_resumed(self, center: Center) -> None:
+        run = center.run
+        if center.done:
+            self.log.info("Run %s is over already; its model is that after round %d", run.settings.run, run.round)
+        else:
+            self.log.info("Run %s is resumed at round %d (%s)", run.settings.run, run.round, run.phase)
 
     def note(self, result: RoundResult, **more: float | None) -> None:
         """One line of the log per round; `more` are a host's own numbers."""
@@ -289,22 +342,34 @@ class Session:
         parts += [f"absent {', '.join(result.absent)}"] if result.absent else []
         parts += [f"ledger {result.head[:16]}"] if result.head else []
         self.log.info("Round %d (%s): %s", result.round, result.phase, ", ".join(parts))
+        for agent, (value, half) in sorted(result.worth.items()):
+            paid = result.payments.get(agent, 0) / self.settings.minor
+            self.log.info("  %s: update worth %.6g +- %.2g, payment %+.6f", agent, value, half, paid)
 
-    def conclude(self, center: Center) -> Outcome:
-        """The end: the certificate is made and kept, and the log's last lines say how the run ended."""
+    def conclude(self, center: Center, files: Mapping[str, Path] | None = None) -> Outcome:
+        """The end: the certificate is made and kept, and the log's last lines say how the run ended and where things
+        are; `files` are the host's own, by what they hold."""
         ended = center.conclude(self.game)
         self.log.info("Run %s (%s) ended: %s. %s", ended.run, ended.mechanism, ended.status, ended.advice)
-        for agent, amount in ended.payments.items():
+        for agent, amount in islice(ended.payments.items(), SHOWN):
             gave, had = ended.s[agent], ended.s_max[agent]
-            self.log.info("  %s: %g of %g points, balance %+.6f", agent, gave, had, amount / self.settings.minor)
+            worth = f", updates worth {ended.worth[agent]:.6g} on average" if agent in ended.worth else ""
+            self.log.info(
+                "  %s: %g of %g points, balance %+.6f%s", agent, gave, had, amount / self.settings.minor, worth
+            )
+        if (more := len(ended.payments) - SHOWN) > 0:
+            self.log.info("  and %d more agents: fedincentive ledger balances %s", more, self.ledger.address)
         for line in str(ended.certificate).splitlines():
             self.log.info("%s", line)
         for row in (ended.certificate and ended.certificate.losers) or ():
             self.log.warning(
-                "Agent %s ends worse off than training alone: it has %.6g, alone %.6g. Lump sums can mend that "
-                "(incentive.lump_sums), or it stays out.", row.agent, row.amount, row.limit,
+                "Agent %s would be better off training alone: it has %.6g, alone it would have %.6g. Lump sums can "
+                "mend that (incentive.lump_sums), or it can stay out.", row.agent, row.amount, row.limit,
             )  # fmt: skip
         self.log.info("Ledger head %s", ended.checkpoint)
+        for what, path in {"Ledger": self.ledger.address, **(files or {})}.items():
+            self.log.info("%s: %s", what, path)
+        self.log.info("To read it: fedincentive report --out %s.html %s", ended.run, self.ledger.address)
         return ended
 
     def close(self) -> None:

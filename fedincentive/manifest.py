@@ -25,7 +25,7 @@ from .checks import fraction
 from .entry import Entry
 from .errors import FedIncentiveError, RunError
 from .files import reason, replace, sync_directory
-from .game import Certificate
+from .game import Certificate, Game, outside_options
 from .ledger import Checkpoint, Receipt
 from .payments import quantise
 from .run import Run
@@ -144,7 +144,18 @@ class Manifest:
     def take(self, run: Run) -> None:
         """Who plays, and with how much."""
         agents = {name: {"s_max": run.limits[name], "s0": s0} for name, s0 in run.points(run.s0).items()}
+        for name in agents.keys() & run.alone.keys():
+            agents[name]["alone"] = run.alone[name]
         self.values["agents"] = agents
+
+    def of_game(self, game: Game, given: Mapping[str, float]) -> None:
+        """What a closed-form game knows and a center does not: the cost of what was given, and training alone."""
+        costs = game.costs(np.array([given[agent] for agent in game.agents]))
+        alone = outside_options(game)
+        for i, agent in enumerate(game.agents):
+            self.values["agents"][agent]["cost"] = float(costs[i])
+            if alone is not None:
+                self.values["agents"][agent]["alone"] = float(alone[i])
 
     @property
     def head(self) -> str | None:
@@ -193,6 +204,8 @@ class SavedRun:
     last: Points = field(default_factory=dict)  # at the end
     valuations: Mapping[str, int] = field(default_factory=dict)  # in minor units
     cost: Mapping[str, Fraction] = field(default_factory=dict)  # per point, of those in `last`
+    costs: Mapping[str, int] = field(default_factory=dict)  # of all an agent gave, in minor units, where a game says
+    alone: Mapping[str, int] = field(default_factory=dict)  # what training alone is worth, in minor units
     outcome: Mapping[str, Any] = field(default_factory=dict)  # how it ended; empty while it is under way
     certificate: Certificate | None = None
 
@@ -231,6 +244,8 @@ class SavedRun:
             first={agent: Fraction(quantise(s0, scale), scale) for agent, s0 in enrolled.items()},
             last=last,
             valuations={a: quantise(float(v), minor) for a, v in outcome.get("valuations", {}).items()},
+            costs={a: quantise(float(g["cost"]), minor) for a, g in values["agents"].items() if "cost" in g},
+            alone={a: quantise(float(g["alone"]), minor) for a, g in values["agents"].items() if "alone" in g},
             cost={agent: fraction(str(c)) for agent, c in per_point.items()} if any(per_point.values()) else {},
             outcome={key: outcome[key] for key in ENDING} if outcome else {},
             certificate=Certificate.from_json(values["certificate"]) if values.get("certificate") else None,
@@ -258,13 +273,25 @@ def certified(directory: Path) -> bool:
 
 
 def find(run: Path) -> Path:
-    """The manifest of a run that is named by its folder, its state folder, or the manifest itself."""
+    """The manifest of a run that is named by its folder, its state folder, its ledger, or the manifest itself."""
+    if run.is_file() and run.suffix != ".json":
+        places = list(_places(run))
+        if len(places) == 1:
+            return places[0]
+        runs = ", ".join(str(place.parent) for place in places) or "none is beside it"
+        raise RunError(f"{run} is the ledger of {len(places)} runs: name the folder of one of them ({runs}).")
     for place in (run, run / FILE, run / "state" / FILE):
         if place.is_file():
             return place
     raise RunError(
         f"There is no {FILE} in {run}, nor in {run / 'state'}: name the folder of a run that kept its state."
     )
+
+
+def notes(ledger: str) -> str:
+    """The checkpoints that agents cosigned in the runs of a ledger file, as the runs kept them."""
+    places = [] if "://" in ledger else [place.parent / NOTES for place in _places(Path(ledger))]
+    return "".join(place.read_text("utf-8") for place in places if place.exists())
 
 
 def beside(ledger: str, runs: Collection[str]) -> dict[str, SavedRun]:

@@ -26,6 +26,7 @@ class Enrol:
     anchor: str | None = None  # of its hash chain, in an audited run
     budget: float | None = None  # the most money it can put at stake while it delivers, its deposit included
     alone: float | None = None  # what training alone is worth to it
+    tags: str | None = None  # of its records, by which those that others have too are found
     seen: int | None = None  # how long this center's log was when the agent saw it last, in an earlier run
 
 

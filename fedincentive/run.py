@@ -39,6 +39,7 @@ class Run:
     memory: dict[str, dict[str, Any]] = field(default_factory=dict)  # each payment's own, plain JSON values
     terms: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # signed run: each agent's last claim of its s
+    changed: list[dict[str, Any]] = field(default_factory=list)  # signed run: statements on keys, each with its round
     witnessed: dict[str, int] = field(default_factory=dict)  # signed run: the size of the log each agent saw last
     followed: list[int] = field(default_factory=list)  # signed run: sizes of the log that agents saw in earlier runs
     cosigned: str = ""  # signed run: the last checkpoint with the agents' cosignatures
@@ -55,6 +56,7 @@ class Run:
     checked: dict[str, int] = field(default_factory=dict)  # agent-steps in all, those audited, and records opened
     then: Phase = "done"  # what follows the audit that is open
     enrolled: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each agent enrolled with
+    duplicates: dict[str, dict[str, int]] = field(default_factory=dict)  # records of an agent that others have, by them
     declined: dict[str, str] = field(default_factory=dict)  # who left before the run began, and why
 
     @property
@@ -91,10 +93,11 @@ class Run:
         """What an agent may keep back and still counts as giving all, in fixed point."""
         return min(self.settings.slack * self.settings.scale, self.s_max[name] / 10)
 
-    @property
-    def still(self) -> float:
-        """The largest move of s that counts as none: ||g||_inf <= tol, read off the step, |s' - s| = gamma |g|."""
-        return self.settings.gamma * self.settings.tol * self.settings.scale
+    def stands(self, name: str, move: int) -> bool:
+        """Whether an agent's move of s counts as none: |g| <= tol, read off the step, |s' - s| = gamma |g|; where each
+        agent has its own step size, at most tol of its s_max."""
+        gamma, tol, scale = self.settings.gamma, self.settings.tol, self.settings.scale
+        return move <= (tol * self.s_max[name] if gamma is None else gamma * tol * scale)
 
     @property
     def moved(self) -> int | None:
@@ -105,7 +108,14 @@ class Run:
 
     @property
     def resting(self) -> bool:
-        return self.moved is not None and self.moved <= self.still
+        return self.moved is not None and all(self.stands(name, self.moves[name]) for name in self.present)
+
+    @property
+    def speed(self) -> str:
+        """How fast s still moves, in words: the largest slope, or the largest move where gamma is not set."""
+        moved = (self.moved or 0) / self.settings.scale
+        gamma = self.settings.gamma
+        return f"s moves by up to {moved:.3g} points" if gamma is None else f"|g| = {moved / gamma:.3g}"
 
     @property
     def at_limit(self) -> bool:
@@ -116,13 +126,20 @@ class Run:
         mutable: dict[str, Any] = {
             f.name: dict(v) for f in fields(self) if isinstance(v := getattr(self, f.name), dict)
         }
-        deep = {"memory": copy.deepcopy(self.memory), "audits": copy.deepcopy(self.audits)}
+        deep = {"memory": copy.deepcopy(self.memory), "audits": [_open_step(step) for step in self.audits]}
         return replace(self, **{**mutable, **deep, "terms": self.terms})
 
     def points(self, fixed: Mapping[str, int]) -> dict[str, float]:
         """Fixed-point points as numbers, in name order; all an agent has is exactly the s_max it enrolled with."""
         scale = self.settings.scale
         return {a: self.limits[a] if fixed[a] == self.s_max[a] else fixed[a] / scale for a in self.agents}
+
+
+def _open_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a step that is not settled. Only what auditors found is added to it; all else may be shared, and with
+    everybody's signatures it is too much to copy in every round."""
+    tasks = None if step["tasks"] is None else {agent: list(heard) for agent, heard in step["tasks"].items()}
+    return {**step, "tasks": tasks, "heard": list(step["heard"])}
 
 
 @dataclass(frozen=True)

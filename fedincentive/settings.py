@@ -56,12 +56,23 @@ class Settings:
         checks.text,
         "2p-upbred",
         help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic; of other papers fedbr, "
-        "fedbr-bg, one-for-one, pay-what-you-contribute, gradient-relative, shares; or an installed extension's name.",
+        "fedbr-bg, accuracy-shaping, realfm, fact, one-for-one, pay-what-you-contribute, gradient-relative, shares; or "
+        "an installed extension's name.",
     )
     rounds: int = setting(checks.integer(1), 100, help="T, the number of training rounds.")
-    gamma: float = setting(checks.real(above=0.0), 0.5, help="Step size of the contributions s.")
+    gamma: float | None = setting(
+        checks.optional(checks.real(above=0.0)),
+        None,
+        help="Step size of the contributions s, as in the paper. When not given, agents find their own in phase 1, "
+        "which then takes few rounds whatever the units; where s and w move together it is 0.5.",
+    )
     eta: float = setting(checks.real(above=0.0), 1.0, help="Step size of the model w at the center.")
-    tol: float = setting(checks.real(above=0.0), 1e-6, help="Phase 1 rests when no masked slope of s exceeds this.")
+    tol: float = setting(
+        checks.real(above=0.0),
+        1e-6,
+        help="Phase 1 rests when no masked slope of s exceeds this; without gamma, when nobody moves by more than this "
+        "part of its s_max.",
+    )
     round_limit: int = setting(checks.integer(1), 10_000, help="The most contribute rounds phase 1 may take.")
     when_short: str = setting(
         checks.one_of("stop", "train"),
@@ -88,7 +99,7 @@ class Settings:
         checks.optional(names),
         None,
         help="Which payments are made: contribution, truthful, groves-d (on updates), relative, share, reimburse, an "
-        "installed extension's name, several of them, both "
+        "an installed extension's name, several of them, both "
         "(the first two) or none; the mechanism's own when not given.",
     )
     settlement: str = setting(
@@ -150,6 +161,12 @@ class Settings:
         None,
         help="Who audits what agents deliver: at least 3 names with keys that are no agents'. With them every agent "
         "makes a deposit. Needs incentive.keys.",
+    )
+    tags: str | None = setting(
+        checks.optional(checks.path),
+        None,
+        help="File with the key that the sites and the auditors share (`fedincentive attest tags --new`); the center "
+        "never reads it. With it records that two sites have are found before the run, and count at the first one.",
     )
     threads: int = setting(
         checks.integer(1),
@@ -334,12 +351,12 @@ class Settings:
         return {key: _plain(value) for key, value in values.items()}
 
     @classmethod
-    def documentation(cls) -> list[tuple[str, str, str]]:
-        """(key, default, help) of every setting, for the reference page."""
+    def documentation(cls) -> list[tuple[str, str, str, str]]:
+        """(key, default, allowed values, help) of every setting, for the reference page."""
         rows = []
         for field in dataclasses.fields(cls):
             default = "" if field.default is None else str(field.default)
-            rows.append((field.name, default, field.metadata["help"]))
+            rows.append((field.name, default, checks.allowed(field.metadata["check"]), field.metadata["help"]))
         return rows
 
 

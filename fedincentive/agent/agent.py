@@ -44,6 +44,7 @@ class Agent:
         lies: Misreport | str | None = None,
         notary: Notary | None = None,
         commitment: str | None = None,
+        tags: str | None = None,
         budget: float | None = None,
         alone: float | None = None,
     ) -> None:
@@ -52,7 +53,7 @@ class Agent:
         self.lies = misreport(lies) if isinstance(lies, str) else lies or HONEST
         self.site: Site = site if self.lies.site is None else self.lies.site(site)
         self.s0, self.notary, self.commitment = float(s0), notary, commitment
-        self.budget, self.alone = budget, alone
+        self.budget, self.alone, self.tags = budget, alone, tags
         self._memory: dict[str, Any] = {}  # plain JSON values
         self._before: dict[str, Any] = {}
         self._asked: list[Any] = []
@@ -60,7 +61,8 @@ class Agent:
 
     def enrol(self) -> Enrol:
         s_max = float(self.site.s_max)
-        enrol = Enrol(self.name, s_max, self.s0, self.commitment, budget=self.budget, alone=self.alone)
+        said: dict[str, Any] = {"budget": self.budget, "alone": self.alone, "tags": self.tags}
+        enrol = Enrol(self.name, s_max, self.s0, self.commitment, **said)
         return enrol if self.notary is None else self.notary.enrol(enrol)
 
     def enrolment(self, run: str) -> str | None:
@@ -71,6 +73,11 @@ class Agent:
     def actual(self) -> float:
         """What the agent really contributes from now on, whatever it says: what an auditor at its site would find."""
         return float(self._memory.get("actual", self.s0))
+
+    @property
+    def worked(self) -> float:
+        """The points it really trained on last, whatever it says."""
+        return float(self._memory.get("worked", self.actual))
 
     def trained(self, step: int) -> float | None:
         """The points it really trained on in a step of an audited run, which its site would show to an auditor."""
@@ -148,6 +155,8 @@ class Agent:
         if audited:
             points = self._counted(points, view.setting("scale"))
         real = points if self.lies.trains is None else self.lies.trains(points)
+        if self.lies.trains is not None:
+            view.memory["worked"] = real
         if audited:
             view.memory.setdefault("trained", {})[str(view.broadcast.step)] = real
         view.update, view.delivered = view.train(real), points
@@ -189,6 +198,8 @@ class Agent:
         if asked == self._asked:
             self._memory = copy.deepcopy(self._before)
         else:
+            if broadcast.round == 0 and self._asked and self._asked[1] > 0:
+                self._memory = {}  # another run of the same name begins
             self._asked, self._before = asked, copy.deepcopy(self._memory)
 
     def state(self) -> dict[str, Any]:

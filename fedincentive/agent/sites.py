@@ -13,8 +13,10 @@ import numpy as np
 from .. import draws
 from ..game import Game, Search, outside_options
 from ..game.games import Pay
+from ..game.regret import known_concave
 from ..game.search import maximise
 from ..messages import Update
+from ..payments import felt
 from ..provenance import records as commitments
 from ..settings import Settings
 
@@ -157,7 +159,7 @@ class _Board:
         self._look(w, s)
         if "best" not in self._kept:
             game, here = self.game, self._vector
-            concave, lowest = bool(game.concave), np.zeros(game.n)
+            concave, lowest = known_concave(game, felt(pay)), np.zeros(game.n)
             utilities = partial(game.deviations, w["w"], here, pay=pay)
             self._kept["best"], _ = maximise(utilities, lowest, game.s_max, Search(), concave=concave)
         return self._kept["best"]
@@ -187,6 +189,13 @@ class GameOracle:
 
     def update(self, agent: str, w: Update, s: Mapping[str, float], step: int) -> Update:
         return {"w": self.game.gradient(self.game.agents.index(agent), w["w"], self._vector(s))}
+
+    def alone(self, agent: str, points: float) -> float:
+        """What the agent has by itself on this many points."""
+        i, t = self.game.agents.index(agent), np.zeros(self.game.n)
+        t[i] = points
+        found = self.game.valuation.alone(t)
+        return float("nan") if found is None else float(found[i])
 
     def welfare(self, w: Update) -> float:
         """What a model is worth to all, with what everyone really contributes."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from ..checks import nearest
 from ..errors import SettingError
+from ..game import Stride, stride
 from .offer import Offer
 from .slopes import SLOPES, View
 
@@ -35,7 +36,8 @@ class Strategy:
 class Gradient(Strategy):
     """One step up the agent's own utility: clip(s_i + gamma (d v_i/d s_i - c_i' + d p_i/d s_i), 0, s_max_i).
 
-    The slope is the setting's if it names one, the game's own closed form where there is one, else the mechanism's.
+    Where no gamma is set, the agent finds a step size of its own (`game.stride`). The slope is the setting's if it
+    names one, the game's own closed form where there is one, else the mechanism's.
     """
 
     def choose(self, view: View) -> float:
@@ -43,7 +45,14 @@ class Gradient(Strategy):
         if not view.setting("slope_given") and hasattr(view.site, "slope"):
             name = "closed-form"
         g = SLOPES[name](view) - view.site.cost_slope(view.own) + view.pay_slope
-        return float(min(max(view.own + view.setting("gamma") * g, 0.0), view.site.s_max))
+        gamma = view.broadcast.settings.get("gamma")
+        if gamma is not None:
+            return float(min(max(view.own + gamma * g, 0.0), view.site.s_max))
+        last = view.memory.get("stride")
+        s, taken = stride(view.own, float(g), float(view.site.s_max), last and Stride(**last))
+        view.memory["stride"] = asdict(taken)
+        least = 0.5 if view.site.whole and 0.0 < s < view.site.s_max else 0.0  # a data point cannot be split
+        return view.own if abs(s - view.own) < least else s
 
 
 @dataclass

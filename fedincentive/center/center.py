@@ -23,6 +23,7 @@ from ..messages import SCALARS, Broadcast, Enrol, Report, RoundResult, Update
 from ..payments import TREASURY, Oracles
 from ..provenance import beacon
 from ..provenance.keys import KeyRing, PrivateKey
+from ..provenance.statements import KeysInForce
 from ..run import Answer, Run
 from ..settings import Settings
 from . import audits, rounds, state
@@ -91,7 +92,7 @@ class Center:
             audits.refuse(mechanism, run.agents, keys, ledger)
         run.terms = rounds.agree(run, mechanism, oracles, keys)
         run.phase = "accept" if run.signed or settings.opt_in else mechanism.start(run)
-        entries = [] if run.phase == "accept" else [rounds.agreed(run, {})]
+        entries = [] if run.phase == "accept" else [rounds.agreed(run, {}, {})]
         entries += rounds.begin(run, mechanism) if run.phase == "train" else []
         rounds.book(run, entries)
         unpaid = [payment.summary(oracles) for payment in mechanism.payments if not payment.made(oracles)]
@@ -187,6 +188,7 @@ class Center:
             if dropped is not None:
                 self.counts[dropped] += 1
                 return False
+            self._refuse_old_key(report)
             answer = (
                 audits.checked(report, run, self.claimed(report))
                 if run.phase == "audit" and report.agent in self._invited
@@ -213,7 +215,7 @@ class Center:
             return self._repeat(absent)
         if declined := {name: answer.declined for name, answer in self._reports.items() if answer.declined}:
             return self._propose_again(declined)
-        run, closed = self.run.copy(), self.run
+        run, closed, told = self.run.copy(), self.run, self._answers.shared
         w, optimizer = self.w, self.optimizer
         entries: list[Entry] = []
         d: Update | None = None
@@ -222,23 +224,23 @@ class Center:
             links = {name: answer.claim.get("reveal") for name, answer in self._reports.items()}
             audits.show(run, {CENTER: self._broadcast.reveal, **links})
         if run.phase == "accept":
-            entries = [rounds.agreed(run, self._reports)]
+            entries = [rounds.agreed(run, self._reports, told)]
         elif run.phase == "contribute":
-            rounds.contribute(run, self._reports, absent)
+            rounds.contribute(run, self._reports, absent, told)
         elif run.phase == "train":
             w, optimizer, entries, d, worth = rounds.train(
                 run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
             )
             if self.settings.audited:
                 before = self._model_of(run.step - 1) if run.step else None
-                rounds.audited(run, closed.s, self.w, before, self._reports)
+                rounds.audited(run, closed.s, self.w, before, self._reports, told)
                 self._past[run.step] = self.w
         elif run.phase == "value":
             entries = rounds.value(run, self.mechanism, w, self._reports, absent, self.oracles)
         elif run.phase == "audit":
-            audits.hear(run, self._reports)
+            audits.hear(run, self._reports, told)
         if run.phase in ("train", "value"):
-            entries = [*rounds.reported(run, self._reports, absent, self._broadcast.reveal), *entries]
+            entries = [*rounds.reported(run, self._reports, absent, self._broadcast.reveal, told), *entries]
         rounds.heed(run, closed, self.mechanism, self._reports)
         self._collect_cosignatures(run)
         payments = rounds.book(run, entries)
@@ -257,7 +259,10 @@ class Center:
         for name, why in declined.items():
             log.warning("Agent %s declines the terms of run %s: %s", name, self.settings.run, why)
         try:
-            run = without(closed, self.mechanism, declined)
+            if self.settings.audited and closed.round >= beacon.OFFERS:
+                raise SettingError(f"the terms were proposed {closed.round + 1} times, which is the most.")
+            links = {name: answer.claim.get("reveal") for name, answer in self._reports.items()}
+            run = without(closed, self.mechanism, declined, links if self.settings.audited else {})
             self.mechanism.check(run.n, self.oracles)
             affordable(run, self.mechanism)
             run.terms = rounds.agree(run, self.mechanism, self.oracles, self.keys)
@@ -314,8 +319,11 @@ class Center:
         if game is not None and ended.advice:
             bounds = beta_ne(game, game.w0), beta_dom(game, game.w0)
             ended = replace(ended, advice=advise(self.run, self.mechanism, *bounds))
-        ended = replace(ended, certificate=certify(self.evidence(ended, game, **known)))
+        evidence = self.evidence(ended, game, **known)
+        ended = replace(ended, certificate=certify(evidence), withheld=evidence.ungiven)
         if self.path is not None:
+            if game is not None:
+                self.manifest.of_game(game, ended.given)
             self._write_manifest(ended)
         return ended
 
@@ -389,11 +397,13 @@ class Center:
         self._log: Log | None = None
         self._digested: tuple[Mapping[str, Any], str] = {}, ""
         self._answers = Answers({})
+        self._in_force: KeysInForce | None = None  # of a resumed run, whose keys may have changed
         self.buffers = frozenset(buffers)
         self.counts: Counter[str] = Counter()
         self.remembered = {}
         self._lock: Lock | None = None
         self._model: state.Model = {}
+        self._texts = state.Texts()
         self._past: dict[int, Update] = {}  # models of steps that may be audited
         self._files: dict[str, state.Model] = {}  # where they are kept
         self._pending: list[Entry] = []  # saved, but not yet in the ledger for certain
@@ -421,7 +431,8 @@ class Center:
         state.same_settings(values["settings"], settings, self.path)
         self.run = state.run_from_json(values["run"], settings, self.path)
         self.mechanism.check(self.run.n, self.oracles)
-        self._check_keys(self.run.agents)
+        changes = self._changed_keys()
+        self._check_keys([agent for agent in self.run.agents if agent not in self.revoked])
         self._same_keys()
         self.counts.update(values["counts"])
         self.remembered = values["agents"]
@@ -436,6 +447,54 @@ class Center:
         self._find_last_entry()
         self._pending = [Entry.from_json(text) for text in values["pending"]]
         self._settle(manifest=not (self.done and certified(self.path)))
+        for statement in changes:
+            run = self.run.copy()
+            self._save(run, self.w, self.optimizer, [rounds.change_key(run, statement)])
+            self._settle(manifest=False)
+
+    def _changed_keys(self) -> list[dict[str, Any]]:
+        """The statements among the keys that change an agent's key of this run and are not in its ledger yet."""
+        if self.keys is None or not self.run.signed or self.done:
+            return []
+        run, public = self.run, dict(self.keys.public)
+        force = rounds.keys_in_force(run)
+        found = force.follow(self.keys.statements, run.round)
+        if found and (run.phase == "accept" or self.settings.audited):
+            why = "its hash chain comes from its key" if self.settings.audited else "the terms are not agreed yet"
+            raise RunError(
+                f"The key of {found[0]['said']['agent']!r} cannot change within run {self.settings.run!r}, as {why}: "
+                "play it with the keys it began with, or start a new run."
+            )
+        for agent in run.agents:
+            key, given = force.at(agent, run.round), public.get(agent)
+            if key is None:
+                public.pop(agent, None)
+            elif given is None or given in force.all_of(agent):
+                public[agent] = key
+        self.keys = KeyRing(public.values(), self.keys.private.values(), self.keys.statements)
+        self._in_force = force
+        return found
+
+    @property
+    def revoked(self) -> tuple[str, ...]:
+        """The agents whose keys were revoked: they are absent until the run ends."""
+        force, number = self._in_force, self.run.round
+        return () if force is None else tuple(a for a in self.run.agents if force.at(a, number) is None)
+
+    def _refuse_old_key(self, report: Report) -> None:
+        """By its name, where the agent's key was replaced or revoked in this run."""
+        if self._in_force is None or report.agent not in self.run.s:
+            return
+        now, then = self._in_force.at(report.agent, self.run.round), self._in_force.all_of(report.agent)
+        if now is None:
+            raise ReportRefused(f"Agent {report.agent!r} reports, but its key was revoked: {then[-1].vkey}.")
+        scale, minor, most = self.settings.scale, self.settings.minor, self.run.s_max[report.agent]
+        for old in then[:-1]:
+            if self._answers.claimed(report, old, scale, minor, most):
+                raise ReportRefused(
+                    f"Agent {report.agent!r} signs with its old key {old.vkey}, which was replaced by {now.vkey}: give "
+                    "the agent its new key."
+                )
 
     def _find_last_entry(self) -> None:
         """A resumed run goes on in the ledger it was begun with, or not at all."""
@@ -465,9 +524,12 @@ class Center:
                 )
 
     def _same_keys(self) -> None:
-        """A run keeps the keys in its terms; with others nothing that was signed would fit."""
+        """A run keeps the keys in its terms, unless statements change them; with others nothing signed would fit."""
         known = {} if self.keys is None else {name: key.vkey for name, key in self.keys.public.items()}
         agreed = {name: given.get("key") for name, given in self.run.terms["agents"].items()}
+        if self._in_force is not None:
+            now = {name: self._in_force.at(name, self.run.round) for name in agreed}
+            agreed = {name: key.vkey for name, key in now.items() if key is not None}
         agreed |= {**self.run.terms.get("auditors", {}), CENTER: self.run.terms.get("center")}
         for name, key in agreed.items():
             if key is None and self.keys is None:
@@ -476,7 +538,8 @@ class Center:
                 was = "without keys" if key is None else f"with the key {key}"
                 raise RunError(
                     f"Run {self.settings.run!r} began {was} of {name!r}, incentive.keys has {known.get(name, 'none')}: "
-                    "resume it with the keys it began with, or start a new run."
+                    "resume it with the keys it began with, or start a new run. Where a key was rotated, put the "
+                    "statement of `fedincentive keys rotate` beside it."
                 )
 
     def claimed(self, report: Report) -> dict[str, Any]:
@@ -520,7 +583,7 @@ class Center:
             }
             files = self._needed_files(run, model) if self.settings.audited else {}
             values |= {"past": files} if self.settings.audited else {}
-            state.save(self.path, values, model, [file["file"] for file in files.values()])
+            state.save(self.path, values, model, self._texts, [file["file"] for file in files.values()])
             self._model, self._files = model, files
         self._past = self._needed_models(run)
         self.run, self.w, self.optimizer = run, w, optimizer
@@ -539,7 +602,7 @@ class Center:
         """Append what is pending, and only then let the next round begin; a run that is done needs no owner."""
         self._check_owned()
         if self.ledger is not None:
-            receipts = [self.ledger.append(entry) for entry in self._pending]
+            receipts = self.ledger.append_all(self._pending)
             self.manifest.heads.add(self._pending, receipts)
             self._show_in_log(receipts)
         self._pending = []
@@ -628,16 +691,23 @@ class Center:
         if self._log is None:
             self._log = Log(self.ledger, self.settings.run, self.keys.private[CENTER])
         for entry, receipt in zip(self._pending, receipts, strict=True):
-            self._log.appended(receipt.seq, entry.body)
+            self._log.appended(receipt.seq, receipt.hash, entry.body)
 
     def _enough(self) -> bool:
         """A quorum answered, and enough of them for the aggregation rule."""
         if self.run.phase == "audit":
             return True  # who is silent is asked again after the others
+        if self.run.phase == "confirm" and self._attempts < self.settings.repeats and self._links_missing:
+            return False  # a message that was lost costs nobody its deposit
         answered, training = len(self._reports), self.run.phase == "train"
         quorum = {"accept": 1.0, "confirm": 0.0}.get(self.run.phase, self.settings.quorum)  # all agree, or no run
         needed = math.ceil(quorum * self._expected)
         return answered >= needed and (not training or answered >= self.mechanism.least(max(answered, 1)))
+
+    @property
+    def _links_missing(self) -> bool:
+        """Whether somebody has still to show the last link, with which the last steps are drawn."""
+        return bool(self.run.audits) and any(name not in self.run.failed for name in self.missing)
 
     @property
     def _expected(self) -> int:

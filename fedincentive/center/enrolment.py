@@ -7,7 +7,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..mechanisms import Mechanism
 from ..messages import Enrol, Update
 from ..payments import LIMIT, Deposit, LumpSum, quantise
 from ..payments.deposit import owed, within_budget
+from ..provenance import records
 from ..run import Run
 from . import audits
 from .names import twins, wrong_with_name
@@ -40,6 +41,10 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     for name in sorted(by_name):
         if wrong := wrong_with(by_name[name], mechanism, len(by_name)):
             raise SettingError(wrong)
+    given, duplicates = by_name, {}
+    if settings.tags is not None:
+        duplicates = shared_records(mechanism, by_name)
+        by_name = {name: _without_copies(e, duplicates.get(name, {})) for name, e in by_name.items()}
     s_max = within_budgets(mechanism, [by_name[name] for name in sorted(by_name)])
     limits, s = {}, {}
     for name, points in s_max.items():
@@ -51,15 +56,40 @@ def enrol(mechanism: Mechanism, agents: Sequence[Enrol]) -> Run:
     run = Run(settings, tuple(s), limits, s_max, dict(s), s, digests, secret)
     run.anchors = {name: e.anchor for name, e in sorted(by_name.items()) if e.anchor}
     run.delivered, run.delivered_total = dict(s), dict.fromkeys(s, 0)
-    run.enrolled = {name: asdict(by_name[name]) for name in s}
+    run.enrolled, run.duplicates = {name: asdict(given[name]) for name in s}, duplicates
     run.alone = {name: float(e.alone) for name, e in sorted(by_name.items()) if e.alone is not None}
     run.followed = sorted({e.seen for e in agents if e.seen})
     return run
 
 
-def without(run: Run, mechanism: Mechanism, declined: Mapping[str, str]) -> Run:
-    """The run as the others can still play it, in the next round; its terms are to be proposed anew."""
-    rest = [Enrol(**given) for name, given in run.enrolled.items() if name not in declined]
+def shared_records(mechanism: Mechanism, by_name: Mapping[str, Enrol]) -> dict[str, dict[str, int]]:
+    """How many records of each agent others have too, of which the first in name order keeps the count."""
+    if not mechanism.settings.audited:
+        raise SettingError("incentive.tags are checked by auditors at the sites: name incentive.auditors, or no tags.")
+    lists = {name: records.read_tags(by_name[name].tags or "") or [] for name in sorted(by_name)}
+    found = {name: of for name, of in records.duplicates(lists).items() if of}
+    for name, of in found.items():
+        whose = ", ".join(f"{count} of {first}" for first, count in of.items())
+        if (left := by_name[name].s_max - sum(of.values())) <= 0:
+            raise SettingError(f"All records of agent {name!r} are others' too ({whose}): leave it out.")
+        log.warning(
+            "Agent %s counts with %g of its %g points: %s are duplicates.", name, left, by_name[name].s_max, whose
+        )
+    return found
+
+
+def _without_copies(e: Enrol, found: Mapping[str, int]) -> Enrol:
+    left = e.s_max - sum(found.values())
+    return replace(e, s_max=left, s0=min(e.s0, left)) if found else e
+
+
+def without(run: Run, mechanism: Mechanism, declined: Mapping[str, str], links: Mapping[str, str | None]) -> Run:
+    """The run as the others can still play it, in the next round; its terms are to be proposed anew.
+
+    The links that were shown with the old terms are the anchors of the new ones: what they draw is unknown again.
+    """
+    again = {name: {"anchor": links[name]} for name in links}
+    rest = [Enrol(**{**given, **again.get(name, {})}) for name, given in run.enrolled.items() if name not in declined]
     left = enrol(mechanism, rest)
     left.audit_seed, left.round, left.phase = run.audit_seed, run.round + 1, "accept"
     left.declined = {**run.declined, **declined}
@@ -74,7 +104,8 @@ def within_budgets(mechanism: Mechanism, enrolled: Sequence[Enrol]) -> dict[str,
     """
     settings, made = mechanism.settings, mechanism.payments
     s_max = {e.agent: quantise(float(e.s_max), settings.scale) for e in enrolled}
-    budgets = {e.agent: quantise(float(e.budget), settings.minor) for e in enrolled if e.budget is not None}
+    most = LIMIT // (2 * settings.minor)  # nobody can owe more
+    budgets = {e.agent: quantise(min(float(e.budget), most), settings.minor) for e in enrolled if e.budget is not None}
     if len(enrolled) < 2 or not budgets:
         return s_max
     had = dict(s_max)
@@ -175,7 +206,7 @@ def wrong_with(e: Enrol, mechanism: Mechanism, n: int, others: Iterable[str] = (
     if e.seen is not None and (type(e.seen) is not int or not 0 <= e.seen <= LIMIT):
         return f"Agent {e.agent!r} enrols with seen = {shown(e.seen)}: it must be the size of a log, or nothing."
     if settings.audited:
-        return audits.wrong_with(e)
+        return audits.wrong_with(e, settings.tags)
     return ""
 
 

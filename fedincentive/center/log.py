@@ -6,6 +6,7 @@ import base64
 from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from ..errors import ProvenanceError
@@ -43,11 +44,11 @@ class Log:
             raise ProvenanceError(f"The ledger {self.ledger.address} is empty: there is nothing to show yet.")
         return origin(first.hash)
 
-    def appended(self, seq: int, body: str) -> None:
-        """An entry of this run; other runs may have written before it."""
+    def appended(self, seq: int, own: str, body: str) -> None:
+        """An entry of this run, with its own hash; other runs may have written before it."""
         size = len(self.tree)
         if seq > size:
-            new = self.ledger.hashes(size)
+            new = [own] if seq == size + 1 else self.ledger.hashes(size)
             self._known = dict(enumerate([self._known[size], *new], size))
             self.tree.extend(new)
         if not self._shown or seq > self._shown[-1][0]:
@@ -91,7 +92,10 @@ class Log:
             for seq, before, body in self._latest(min(seen, default=0))
         ]
         known = sorted(old for old in {*seen, *earlier, *(seq for seq, _, _ in self._shown)} if 0 < old < size)
-        proofs = {str(old): texts(self.tree.consistency(old, size)) for old in known}
+        spans = {str(old): self.tree.consistency_spans(old, size) for old in known}
+        needed = list(dict.fromkeys(chain.from_iterable(spans.values())))
+        nodes = dict(zip(needed, texts(self.tree.nodes(needed)), strict=True))
+        proofs = {old: [nodes[span] for span in path] for old, path in spans.items()}
         return {"note": str(note), "cosigned": cosigned, "proofs": proofs, "entries": entries}
 
 
@@ -103,6 +107,6 @@ def with_cosignatures(note: str, given: Mapping[str, str | None], keys: Mapping[
     new = [
         f"{line}\n"
         for agent, line in sorted(given.items())
-        if line and keys[agent].in_notes not in signed and checks.time_of(line, keys[agent]) is not None
+        if line and (key := keys[agent]).in_notes not in signed and checks.time_of(line, key) is not None
     ]
     return note + "".join(new)

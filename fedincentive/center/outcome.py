@@ -54,11 +54,21 @@ class Outcome:
     counts: Mapping[str, int] = field(default_factory=dict)  # reports dropped and refused
     certificate: Certificate | None = None
     declined: Mapping[str, str] = field(default_factory=dict)  # who left before the run began, and why
+    withheld: Mapping[str, float] = field(default_factory=dict)  # value of the model that agents were not given
+    worked: Mapping[str, float] | None = None  # what each agent really trained on, where a simulation with lies knows
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the model, as plain values."""
-        apart = ("w", "promises", "certificate", "checkpoint")  # the manifest has the last two in places of their own
+        apart = (
+            "w",
+            "promises",
+            "certificate",
+            "checkpoint",
+            "worked",
+        )  # the manifest has the last two in places of their own
         kept = {key: value for key, value in self.__dict__.items() if key not in apart}
+        if not self.withheld:  # only where models are degraded
+            del kept["withheld"]
         listed = {"short": list(self.short), "lost": list(self.lost)}
         return {**kept, **listed, "claims": [str(claim) for claim in self.promises.claims]}
 
@@ -90,10 +100,9 @@ def _lost(run: Run) -> str:
 
 
 def _restless(run: Run) -> str:
-    slope = 0.0 if run.moved is None else run.moved / run.settings.scale / run.settings.gamma
     return (
-        f"Phase 1 did not rest in {run.contributed} rounds (|g| = {slope:.3g}): raise incentive.round_limit, gamma "
-        "or tol, or set when_short: train."
+        f"Phase 1 did not rest in {run.contributed} rounds ({run.speed}): raise incentive.round_limit"
+        f"{'' if run.settings.gamma is None else ', gamma'} or tol, or set when_short: train."
     )
 
 

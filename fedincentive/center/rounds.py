@@ -14,19 +14,21 @@ from ..entry import COMMITMENT, Entry
 from ..identity import CENTER
 from ..ledger.claims import RULE as REPORTS
 from ..mechanisms import Mechanism
-from ..messages import SCALARS, Phase, Update
+from ..messages import Phase, Update
 from ..payments import Deposit, Event, Oracles, quantise
-from ..provenance import beacon
+from ..payments.deposit import lag
+from ..provenance import beacon, statements
 from ..provenance.keys import KeyRing
+from ..provenance.records import tags_digest
+from ..provenance.statements import KeysInForce
 from ..run import Answer, Run
 from . import audits, worth
 from .metrics import far
 from .optimizer import Optimizer
 
 Reports = Mapping[str, Answer]
+Told = Mapping[str, Any]  # what all reports of a round answer to
 MEASURED = ("counterfactual", "closed-form")  # slopes that look at the valuation
-KEPT = ("declined", "delivered", "nonce", "reveal", "s", "update", "valuation")  # of a claim, in a ledger
-KEPT_WITH_SEEN = (*KEPT, "seen")  # reports of several rounds are in one entry
 log = logging.getLogger("fedincentive")
 
 
@@ -40,14 +42,15 @@ class Hooks(Protocol):
         """The model that is kept."""
 
 
-def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
+def contribute(run: Run, reports: Reports, absent: Collection[str], told: Told) -> None:
     """Everyone's new s; an absent agent keeps its own, and after too many misses it is not waited for any more."""
-    run.claims.update({name: {**_said(a), "round": run.round} for name, a in reports.items() if a.claim})
+    place = {**_seen(told), "round": run.round}
+    run.claims.update({name: {**_said(a), **place} for name, a in reports.items() if a.claim})
     before, lost = dict(run.s), run.lost
     run.s.update({name: report.s for name, report in reports.items() if report.s is not None})
     moves = {name: abs(run.s[name] - before[name]) for name in reports}
     # Who stood still before somebody moved far did so against another s.
-    run.moves = moves if max(moves.values(), default=0) > run.still else {**run.moves, **moves}
+    run.moves = {**run.moves, **moves} if all(map(run.stands, moves, moves.values())) else moves
     run.misses.update({name: run.misses.get(name, 0) + 1 for name in absent} | dict.fromkeys(reports, 0))
     run.contributed += 1
     for name in set(run.lost) - set(lost):
@@ -59,15 +62,15 @@ def contribute(run: Run, reports: Reports, absent: Collection[str]) -> None:
 
 def heed(run: Run, before: Run, mechanism: Mechanism, reports: Reports) -> None:
     """What moves of s tell of d v_i/d s_i where agents measure it: s' - s = gamma (d v_i/d s_i - c_i' + d p_i/d s_i)"""
-    settings = run.settings
+    settings, gamma = run.settings, mechanism.gamma
     moved = [name for name, report in reports.items() if report.s is not None and 0 < report.s < run.s_max[name]]
-    if not moved or (settings.slope or mechanism.slope) not in MEASURED:
+    if gamma is None or not moved or (settings.slope or mechanism.slope) not in MEASURED:
         return
     points = before.points(before.s)
     s = np.array([points[name] for name in run.agents])
     paid = sum((p.slopes(run.agents, s) for p in mechanism.payments if p.steers), start=np.zeros(run.n))
     for name in moved:
-        g = (run.s[name] - before.s[name]) / settings.scale / settings.gamma
+        g = (run.s[name] - before.s[name]) / settings.scale / gamma
         slope = g + settings.cost_of(name) - float(paid[run.agents.index(name)])
         run.slope = slope if run.slope is None else min(run.slope, slope)
 
@@ -130,7 +133,8 @@ def train(
         "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0],
         {agent: value for agent, (value, _) in found.items()},
     )  # fmt: skip
-    return new, next_optimizer, due(run, mechanism, event), d, found
+    memo = worth.memo(run, found)
+    return new, next_optimizer, [*memo, *due(run, mechanism, event)], d, found
 
 
 def _notice(run: Run, names: Sequence[str], answered: int) -> None:
@@ -151,13 +155,11 @@ def value(
     return due(run, mechanism, Event("value", w, run.points(run.s), reports, absent, oracles))
 
 
-def audited(run: Run, s: Mapping[str, int], w: Update, before: Update | None, reports: Reports) -> None:
+def audited(run: Run, s: Mapping[str, int], w: Update, before: Update | None, reports: Reports, told: Told) -> None:
     """In an audited run: what a training round that was just closed may be audited for; w is what it began from."""
     counted = {name: answer for name, answer in reports.items() if name not in run.failed}
     said = {name: _said(answer) for name, answer in sorted(counted.items())}
-    shared = next(iter(reports.values())).claim
-    told = {key: shared[key] for key in ("terms", "model", "seen") if key in shared}
-    audits.record(run, s, said, told, audits.replays(w, before, counted))
+    audits.record(run, s, said, _shared(told), audits.replays(w, before, counted))
 
 
 def due(run: Run, mechanism: Mechanism, event: Event) -> list[Entry]:
@@ -212,17 +214,24 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
     agents: dict[str, dict[str, Any]] = {
         name: {"s_max": run.s_max[name], "s0": run.s0[name], "data": run.commitments.get(name)} for name in run.agents
     }
+    for name, given in run.enrolled.items():
+        if (had := quantise(given["s_max"], settings.scale)) != run.s_max[name]:
+            agents[name]["enrolled"] = had
+        if (tags := given.get("tags")) is not None:
+            agents[name]["tags"] = tags_digest(tags)
+        if name in run.duplicates:
+            agents[name]["duplicates"] = run.duplicates[name]
     for payment in mechanism.payments:
         for name, money in payment.deposits(run.s_max).items() if isinstance(payment, Deposit) else ():
             agents[name]["deposit"] = money
-            if (had := quantise(run.enrolled[name]["s_max"], settings.scale)) != run.s_max[name]:
-                agents[name]["enrolled"] = had
     signed: dict[str, Any] = {}
     if keys is not None:
         # The id tells two runs of one name apart, so that nothing signed for one counts in the other.
         signed = {"run": settings.run, "center": keys.public[CENTER].vkey, "id": secrets.token_hex(16)}
         for name in run.agents:
             agents[name]["key"] = keys.public[name].vkey
+        if statements.RECOVERY in keys.public and statements.RECOVERY not in run.agents:
+            signed["recovery"] = keys.public[statements.RECOVERY].vkey
     if settings.audited:
         assert keys is not None
         for name in run.agents:
@@ -233,6 +242,8 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
     paid = {p.name: {"rules": list(p.used()), "terms": p.terms()} for p in mechanism.payments}
+    if settings.audited:
+        signed["lag"] = lag(paid)
     told = {key: value for key, value in mechanism.public().items() if key != "payments"}
     return dict(
         terms.texts(
@@ -266,29 +277,53 @@ def links(run: Run) -> list[str]:
     return beacon.chain(str(run.audit_seed).encode(), run.settings.rounds + 1)
 
 
-def agreed(run: Run, reports: Reports) -> Entry:
+def agreed(run: Run, reports: Reports, told: Told) -> Entry:
     """The terms as the run's first entry, with the agents' signatures where there are keys."""
-    accepted = {name: _said(answer) for name, answer in reports.items()}
+    accepted = {name: {**_said(answer), **_seen(told)} if answer.claim else {} for name, answer in reports.items()}
+    run.enrolled = {name: {**given, "tags": None} for name, given in run.enrolled.items()}  # the lists have done
     return Entry(run.settings.run, run.round, terms.KIND, terms.RULE, {"terms": run.terms, "accepted": accepted}, {})
 
 
-def reported(run: Run, reports: Reports, absent: Collection[str], reveal: str | None) -> list[Entry]:
+def keys_in_force(run: Run) -> KeysInForce:
+    """Whose key counts in which round of a signed run."""
+    agreed = {name: given["key"] for name, given in run.terms["agents"].items()}
+    force = KeysInForce(agreed, run.terms.get("recovery"))
+    for change in run.changed:
+        force.change(change["statement"], change["round"])
+    return force
+
+
+def change_key(run: Run, statement: Mapping[str, Any]) -> Entry:
+    """An agent's key changes from the round on that is open now."""
+    run.changed = [*run.changed, {"round": run.round, "statement": statement}]
+    inputs = {"terms": terms.digest(run.terms), "statement": statement}
+    return Entry(run.settings.run, run.round, f"{statements.PREFIX}{len(run.changed)}", statements.RULE, inputs, {})
+
+
+def reported(run: Run, reports: Reports, absent: Collection[str], reveal: str | None, told: Told) -> list[Entry]:
     """In a signed run: what everyone said in a round, with the signatures, before what follows from it."""
-    claims = [answer.claim for answer in reports.values() if answer.claim]
-    if not claims:
+    if not any(answer.claim for answer in reports.values()):
         return []
-    shared = {key: claims[0][key] for key in ("terms", "model", "seen") if key in claims[0]}
-    said = {name: _said(answer) for name, answer in sorted(reports.items())}
-    inputs = {**shared, **({"reveal": reveal} if reveal else {}), "absent": sorted(absent), "said": said}
+    said = {name: _said(answer) for name, answer in reports.items()}
+    inputs = {**_shared(told), **({"reveal": reveal} if reveal else {}), "absent": sorted(absent), "said": said}
     return [Entry(run.settings.run, run.round, f"reports-{run.phase}", REPORTS, inputs, {})]
 
 
 def _said(answer: Answer) -> dict[str, Any]:
-    """What a ledger keeps of a signed report; the rest of the claim is what everybody answered to."""
-    if not answer.claim:
-        return {}
-    claim, kept = answer.claim, KEPT_WITH_SEEN if answer.claim["phase"] in SCALARS else KEPT
-    return {**{key: claim[key] for key in kept if key in claim}, "signature": answer.signature}
+    """What a ledger keeps of a signed report, under its agent's name."""
+    said = {**answer.claim, "signature": answer.signature}
+    del said["agent"]
+    return said
+
+
+def _shared(told: Told) -> dict[str, Any]:
+    """What an entry says once of all its reports."""
+    return {key: told[key] for key in ("terms", "model", "seen") if key in told}
+
+
+def _seen(told: Told) -> dict[str, Any]:
+    """What is said with each report where reports of several rounds are in one entry."""
+    return {"seen": told["seen"]} if "seen" in told else {}
 
 
 def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
@@ -301,6 +336,7 @@ def begin(run: Run, mechanism: Mechanism) -> list[Entry]:
     absent = [name for name in run.agents if run.claims.get(name, {}).get("round") != last]
     said = {"terms": terms.digest(run.terms), "absent": absent, "said": run.claims}
     signed = [Entry(run.settings.run, run.round, "reports-contribute", REPORTS, said, {})] if run.claims else []
+    run.claims = {}  # they stand in the ledger now, and need not be saved with every round that follows
     return [*signed, memo, *(due(run, mechanism, Event("commit")) if run.phase == "train" else [])]
 
 

@@ -11,9 +11,11 @@ files it rests on are in it: what is damaged, stale or not there is named, never
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,14 @@ from ..errors import AggregationError, RunError
 from ..files import PARTIAL
 from ..ledger import Ledger
 from ..run import Run
-from ..sealed import read_json, write_json
+from ..sealed import read_json, write_text
 from ..settings import Settings
 
 STATE = "state.json"
 FORMAT = 2
 SPARE = ".spare"  # the model before, which the next one is written over
 # These may differ when a run is resumed: they say where and how patiently it is played, not what is played.
-FREE = ("resume", "state", "ledger", "keys", "quorum", "repeats", "spill")
+FREE = ("resume", "state", "ledger", "keys", "tags", "quorum", "repeats", "spill")
 Arrays = Mapping[str, Mapping[str, np.ndarray]]  # group (w, first, second, last) -> name -> array
 Model = Mapping[str, str]  # the name of its file, and its digest
 
@@ -46,7 +48,8 @@ def refuse_existing(run: str, directory: Path | None, ledger: Ledger | None) -> 
     """A new run may not overwrite one that exists, nor go on in its entries."""
     if directory is not None and exists(directory):
         raise RunError(
-            f"Run {run!r} exists in {directory}: set resume: true to continue it, or give the new run another name."
+            f"Run {run!r} exists in {directory}: set resume: true to continue it (--resume in `fedincentive play`), or "
+            "give the new run another name."
         )
     if ledger is not None and next(ledger.entries(run), None) is not None:
         raise RunError(
@@ -67,9 +70,40 @@ def save_model(directory: Path, trained: int, arrays: Arrays) -> Model:
         raise RunError(f"{error} Remove the cause and resume; the last round that closed is safe.") from error
 
 
-def save(directory: Path, values: Mapping[str, Any], model: Model, kept: Collection[str] = ()) -> None:
+class Texts:
+    """A state as JSON. What seldom changes is most of it, and is written once and not again with every round."""
+
+    STEADY = frozenset(
+        ("agents", "anchors", "commitments", "duplicates", "enrolled", "limits", "manifest", "s0", "s_max")
+        + ("settings", "terms")
+    )
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, str]] = {}
+
+    def state(self, values: Mapping[str, Any]) -> str:
+        """The bytes of `json.dumps(values, sort_keys=True)`."""
+        return self._mapping(values, "")
+
+    def _mapping(self, values: Mapping[str, Any], path: str) -> str:
+        parts = []
+        for name, value in sorted(values.items()):
+            place = f"{path}{name}"
+            text = self._mapping(value, "run.") if place == "run" else self._text(place, name, value)
+            parts.append(f"{json.dumps(name)}: {text}")
+        return f"{{{', '.join(parts)}}}"
+
+    def _text(self, place: str, name: str, value: Any) -> str:
+        if name not in self.STEADY:
+            return json.dumps(value, sort_keys=True)
+        if place not in self._known or self._known[place][0] != value:
+            self._known[place] = copy.deepcopy(value), json.dumps(value, sort_keys=True)
+        return self._known[place][1]
+
+
+def save(directory: Path, values: Mapping[str, Any], model: Model, texts: Texts, kept: Collection[str] = ()) -> None:
     """Replace the state; models of other states are not needed any more, except those that are to be kept."""
-    write_json(directory / STATE, {**values, "model": model, "format": FORMAT})
+    write_text(directory / STATE, texts.state({**values, "model": model, "format": FORMAT}))
     for old in directory.glob("model-*"):
         if old.name != model["file"] and old.name not in kept:
             os.replace(old, directory / SPARE)
@@ -128,6 +162,14 @@ def run_from_json(values: Mapping[str, Any], settings: Settings, directory: Path
 def lasting(settings: Settings) -> dict[str, Any]:
     """The settings that a resumed run must have again; the others, a database's password among them, are not kept."""
     return {key: value for key, value in settings.plain().items() if key not in FREE}
+
+
+def as_begun(settings: Settings, directory: Path | None) -> Settings:
+    """The settings of a run to resume: one that was begun with a step size, as all once were, keeps it."""
+    if directory is None or settings.gamma is not None or not (settings.resume and (directory / STATE).exists()):
+        return settings
+    saved = (read_json(directory / STATE) or {}).get("settings", {}).get("gamma")
+    return settings if saved is None else replace(settings, gamma=saved)
 
 
 def same_settings(saved: Mapping[str, Any], settings: Settings, directory: Path) -> None:

@@ -22,6 +22,7 @@ ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"
 REASON = 200  # characters of why an agent declines
 SAID = ("s", "delivered", "update", "valuation")
 UNASKED = {phase: tuple(what for what in SAID if what not in asked) for phase, asked in ASKED.items()}
+NONCE = re.compile("[0-9a-f]{32}")
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
 
@@ -45,6 +46,8 @@ def checked(
         raise ReportRefused(f"Agent {report.agent!r} gives verdicts, which only auditors are asked for.")
     if settings.audited:
         audits.check_link(report, run)
+    elif report.reveal is not None:
+        raise ReportRefused(f"Agent {report.agent!r} shows a link of a hash chain, which only audited runs ask for.")
     counted = fields.get("claim", {})  # what was signed is counted already
 
     def fixed(what: str, value: float | None) -> int:
@@ -76,7 +79,7 @@ def well_formed(report: Report) -> None:
         value = getattr(report, what)
         if not isinstance(value, kind) and not (what in optional and value is None):
             raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
-    if report.nonce is not None and not re.fullmatch("[0-9a-f]{32}", report.nonce):
+    if report.nonce is not None and not NONCE.fullmatch(report.nonce):
         raise ReportRefused(f"Agent {report.agent!r} reports a nonce that is not of 32 hexadecimal digits.")
     if report.cosignature is not None and len(report.cosignature) > 2000:
         raise ReportRefused(f"Agent {report.agent!r} reports a cosignature of {len(report.cosignature)} characters.")

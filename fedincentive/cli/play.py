@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,16 @@ def pairs(context: click.Context, option: click.Parameter, values: Sequence[str]
         if "=" not in value:
             raise click.BadParameter(f"{value!r} is not of the form AGENT=NAME.")
     return dict(value.rsplit("=", 1) for value in values)
+
+
+def note_costs(incentive: Mapping[str, Any]) -> None:
+    """`incentive.cost` looks like the agents' costs, which a game has in another place."""
+    if "cost" in incentive:
+        click.echo(
+            "Note: incentive.cost only informs payments that need to know costs. The costs that agents bear are `cost` "
+            "in the game's `each` or `agents`.",
+            err=True,
+        )
 
 
 @click.command()
@@ -61,6 +71,7 @@ def play(
     file = load(game)
     given = {"mechanism": mechanism, "beta": beta, "resume": resume or None}
     values = {**file.incentive, **{key: value for key, value in given.items() if value is not None}}
+    note_costs(file.incentive)
     settings = Settings.read(values)
     if plot is not None:
         plots.ready()
@@ -117,11 +128,14 @@ class _Progress:
 
 
 def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
-    """One row per agent: u_i = v_i - c_i + payments, at what was really given."""
+    """One row per agent: u_i = v_i - c_i + payments, at what was really given; where agents lie, both are shown. Where
+    models are degraded, v_i is that of the model it was given."""
     import numpy as np
 
-    given = np.array([outcome.given[agent] for agent in game.agents])
+    real = outcome.given if outcome.worked is None else outcome.worked
+    given = np.array([real[agent] for agent in game.agents])
     values, costs = game.values(outcome.w["w"], given), game.costs(given)
+    values = values - np.array([outcome.withheld.get(agent, 0.0) for agent in game.agents])
     rows = []
     for i, agent in enumerate(game.agents):
         paid = outcome.payments[agent] / minor
@@ -131,7 +145,7 @@ def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
                 "s0": float(game.s0[i]),
                 "s": outcome.s[agent],
                 "s_max": float(game.s_max[i]),
-                "delivered": outcome.delivered[agent] if outcome.trained else 0.0,
+                **_delivered(outcome, agent),
                 "value": float(values[i]),
                 "cost": float(costs[i]),
                 "payment": paid,
@@ -140,6 +154,11 @@ def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _delivered(outcome: Outcome, agent: str) -> dict[str, float]:
+    said = outcome.delivered[agent] if outcome.trained else 0.0
+    return {"delivered": said} if outcome.worked is None else {"said": said, "true": outcome.worked[agent]}
 
 
 def _print(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
@@ -155,6 +174,11 @@ def _print(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
         click.echo("  ".join([first, *others]))
     if len(rows) > SHOWN:
         click.echo(f"... and {len(rows) - SHOWN} more agents (--json shows all)")
+    if outcome.worked is not None:
+        click.echo(
+            "\nsaid: points per training round as reported and paid for; true: what it trained on in the last round."
+        )
+        click.echo("Value, cost and utility are at the truth.")
     if outcome.advice:
         click.echo(f"\n{outcome.advice}")
     refused = {why: count for why, count in outcome.counts.items() if count}

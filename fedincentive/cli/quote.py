@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from .play import note_costs
+
 
 @click.command()
 @click.argument("game", type=click.Path(dir_okay=False, path_type=Path), metavar="GAME.yaml")
@@ -34,7 +36,8 @@ def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as
     file = load(game)
     given = {"mechanism": mechanism, "beta": beta}
     values = {**file.incentive, **{key: value for key, value in given.items() if value is not None}}
-    settings = Settings.read(values)
+    note_costs(file.incentive)
+    settings = mechanisms.prepared(Settings.read(values), file.game)
     played = mechanisms.get(settings.mechanism, settings)
     found = make(
         file.game,
@@ -45,5 +48,6 @@ def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as
         phase_one=played.two_phases,
         gamma=settings.gamma if "gamma" in values else None,
         margin=margin,
+        most_owed=settings.most_owed,
     )
     click.echo(json.dumps(found.to_json(), indent=2) if as_json else str(found))

@@ -16,7 +16,7 @@ from .certificate import (
     outside_options,
 )
 from .costs import ConvexCost, Cost, EffectiveCost, LinearCost
-from .dynamics import State, ascent, best_replies, best_reply, contributions, joint, last
+from .dynamics import State, Stride, ascent, best_replies, best_reply, contributions, joint, last, stride
 from .games import Game, paper_example, repaired_example
 from .phases import PhaseOne, beta_dom, beta_ne, phase_one
 from .quoting import AgentQuote, Quote, quote
@@ -64,6 +64,7 @@ __all__ = [
     "Search",
     "SharedError",
     "State",
+    "Stride",
     "Valuation",
     "ascent",
     "beta_dom",
@@ -77,4 +78,5 @@ __all__ = [
     "random_data_value",
     "random_quadratic",
     "repaired_example",
+    "stride",
 ]

@@ -127,7 +127,7 @@ def _budget_balanced(known: Evidence) -> Verdict:
             return Verdict(name, "broken", detail, "exact")
     if known.treasury:
         return Verdict(name, "broken", f"the treasury paid {known.treasury} minor units", "exact")
-    return Verdict(name, "held", f"each of {len(known.postings)} postings sums to exactly 0", "exact")
+    return Verdict(name, "held", "every posting sums to exactly 0", "exact")
 
 
 def _full_contribution(known: Evidence) -> Verdict:
@@ -275,12 +275,21 @@ def findings(known: Evidence) -> tuple[Verdict, ...]:
     """One verdict per claim that was made, then one per claim expressly not made, with its reason."""
     made, promised = [], known.promises
     for which in promised.claims:
-        found = claim(which).check(known)
+        found = _on_words(claim(which).check(known))
         note = promised.notes.get(found.claim)
         made.append(found if note is None else replace(found, detail=f"{found.detail} ({note})"))
     return (
         *made,
         *(Verdict(claim(name).name, "not claimed", why, "exact") for name, why in promised.disclaimed.items()),
+    )
+
+
+def _on_words(found: Verdict) -> Verdict:
+    """What follows only from what agents say they delivered is not shown to hold, however well it fits."""
+    if found.status != "held" or found.basis not in WORDS or found.claim not in OF_DELIVERY:
+        return found
+    return replace(
+        found, status="not verifiable", detail=f"delivery is {WORDS[found.basis]}. If it is true, {found.detail}"
     )
 
 
@@ -338,6 +347,8 @@ UNAUDITED: dict[Basis, str] = {
     "reported": ", as reported: nobody signed or audited it",
     "signed": ", as each of them signed: nobody audited it",
 }
+WORDS: dict[Basis, str] = {"reported": "reported", "signed": "signed, not checked"}
+OF_DELIVERY = ("full-contribution", "equilibrium", "false-name-proof", "optimal-welfare")
 SAID: dict[Basis | None, str] = {
     "reported": "is what was said in their names: nobody signed it, so nobody can be held to it",
     "signed": "is what each of them signed: who said it is proven, not that it is true",
@@ -409,9 +420,11 @@ class Certificate:
                 ("net welfare", self.net_welfare),
                 ("optimal welfare", self.optimal_welfare),
                 ("gap", self.gap),
-                ("treasury paid", self.deficit),
             )
         ]
+        deficit, got = self.deficit, self.deficit.value is not None and self.deficit.value < 0.0
+        shown = replace(deficit, value=-deficit.value) if got and deficit.value is not None else deficit
+        rows.append(("treasury received" if got else "treasury paid", str(shown), deficit.basis))
         if self.tau is not None:
             rows.append(("tau", str(self.tau), self.tau.basis))
         rows.append(("worse off than alone", _shortfalls(self.losers, "has", "alone"), self.rationality_basis))
@@ -540,12 +553,25 @@ class Evidence:
         return {name: float(value) for name, value in (self.alone or {}).items() if name in self.agents}
 
     @cached_property
+    def withheld(self) -> Array:
+        """The value of the model that each agent was not given, where models are degraded instead of paying."""
+        if self.game is None or self.w is None:
+            return np.zeros(len(self.agents))
+        return sum((p.withheld(self.game, self.w, self.s) for p in self.made), start=np.zeros(len(self.agents)))
+
+    @property
+    def ungiven(self) -> dict[str, float]:
+        """The same by agent; nobody where no payment degrades models, or the game is not known."""
+        degraded = self.game is not None and any(payment.degrades for payment in self.made)
+        return dict(zip(self.agents, self.withheld.tolist(), strict=True)) if degraded else {}
+
+    @cached_property
     def utilities(self) -> dict[str, float]:
         """What each agent has at the end, with what was paid: by the game, else by the values and costs it told."""
         if self.paid is None:
             return {}
         if self.game is not None and self.w is not None:
-            own = self.game.values(self.w, self.s) - self.game.costs(self.s)
+            own = self.game.values(self.w, self.s) - self.withheld - self.game.costs(self.s)
             return dict(zip(self.agents, (own + self.paid).tolist(), strict=True))
         told, spent = self.valuations or {}, self.costs or {}
         paid = dict(zip(self.agents, self.paid.tolist(), strict=True))
@@ -574,6 +600,12 @@ class Evidence:
         if self.game is None or self.w is None:
             return _reported(self.valuations, "signed" if self.basis == "signed" else "reported")
         found = _facts(self.game, self.w, self.s, self.steering, self.known, self.game_basis)
+        if self.ungiven:
+            lost = float(self.withheld.sum())
+            for name, sign in (("welfare", -1.0), ("net_welfare", -1.0), ("gap", 1.0)):
+                if (was := found[name].value) is not None:
+                    found[name] = replace(found[name], value=was + sign * lost, note=f"{lost:.6g} is withheld")
+            found["slope_norm"] = Fact(None, "unavailable", "what a model is capped at has a kink, and no slope")
         if not self.trained:
             note = "nobody trained, so nobody had a cost"
             found["net_welfare"] = replace(found["welfare"], note=note)

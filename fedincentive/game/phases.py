@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import GameError
 from ..payments.contribution import advice
@@ -35,8 +36,8 @@ class PhaseOne:
     def advice(self) -> str:
         if self.ending == "full":
             return f"Every agent gives its s_max after {self.rounds} rounds."
-        ne, dom, at_least = self.beta_ne, self.beta_dom, self.beta_ne_at_least
-        return advice(self.ending, self.short, self.beta, ne, dom, self.rounds, self.residual, at_least=at_least)
+        ne, dom, at_least, speed = self.beta_ne, self.beta_dom, self.beta_ne_at_least, f"|g| = {self.residual:.3g}"
+        return advice(self.ending, self.short, self.beta, ne, dom, self.rounds, speed, at_least=at_least)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "advice": self.advice}
@@ -45,7 +46,7 @@ class PhaseOne:
 def phase_one(
     game: Game,
     *,
-    gamma: float,
+    gamma: float | None = None,
     beta: float,
     w: Array | None = None,
     s: Array | None = None,
@@ -54,18 +55,25 @@ def phase_one(
 ) -> PhaseOne:
     """Plays the contribution dynamics with payment beta until s = s_max, rest, or the round limit.
 
+    Without a gamma agents take strides of their own, and rest is where nobody moves by `tol` of its s_max.
+
     >>> from fedincentive.game import repaired_example
-    >>> phase_one(repaired_example(), gamma=1.0, beta=0.05).ending
-    'full'
+    >>> phase_one(repaired_example(), gamma=1.0, beta=0.05).rounds, phase_one(repaired_example(), beta=0.05).rounds
+    (96, 5)
     """
     if beta < 0.0 or not np.isfinite(beta):
         raise GameError(f"beta is {beta!r}: it must be a finite number, at least 0 (0 plays without payment).")
     w = game.w0 if w is None else w
     states = contributions(game, gamma, pay=beta, w=w, s=s)
     ending: Ending | None = None
+    before: Array | None = None
     while ending is None:
         state = next(states)
-        ending = ending_of(state.s, game.s_max, state.residual, state.round, tol=tol, round_limit=round_limit)
+        moving = state.residual
+        if gamma is None and moving > 0.0:
+            part = np.ones(game.n) if before is None else np.abs(state.s - before) / np.maximum(game.s_max, 1e-300)
+            moving, before = float(part.max()), state.s
+        ending = ending_of(state.s, game.s_max, moving, state.round, tol=tol, round_limit=round_limit)
     short = tuple(game.agents[i] for i in np.flatnonzero(state.s < game.s_max))
     ne, dom = (None, None) if ending == "full" else (beta_ne(game, w), beta_dom(game, w))
     return PhaseOne(
@@ -182,12 +190,33 @@ def rational(game: Game, base: Array, outside: Array, paid: Array) -> list[Bound
     return bounds
 
 
-def affordable(game: Game, paid: Array) -> list[Bound]:
-    """-beta paid_i <= budget_i for everyone who pays, paid_i what one unit of beta pays it at s_max."""
+def affordable(game: Game, paid: Array, beside: Array) -> list[Bound]:
+    """-(beta paid_i + beside_i) <= budget_i: paid_i is what one unit of beta pays at s_max, beside_i all the rest."""
     if game.budget is None:
         return []
-    payers = np.flatnonzero((paid < 0.0) & np.isfinite(game.budget))
-    return [Bound(game.agents[i], 0.0, float(game.budget[i] / -paid[i]), "its budget") for i in payers]
+    known = np.flatnonzero(np.isfinite(game.budget))
+    return _at_most(game, -paid, -beside, game.budget, known, "its budget")
+
+
+def capped(game: Game, worst: Array, beside: Array, cap: float) -> list[Bound]:
+    """beta worst_i + beside_i <= cap: worst_i is the most it can owe for one unit of beta, whatever it does."""
+    return _at_most(game, worst, beside, np.full(game.n, cap), np.arange(game.n), f"the cap of {cap:g} (most_owed)")
+
+
+def _at_most(game: Game, rate: Array, beside: Array, most: Array, whose: NDArray[np.intp], why: str) -> list[Bound]:
+    """beta rate_i + beside_i <= most_i for these agents."""
+    bounds = []
+    for i in whose:
+        room, low, high = float(most[i] - beside[i]), 0.0, np.inf
+        if rate[i] > 0.0 and room >= 0.0:
+            high = room / float(rate[i])
+        elif rate[i] < 0.0 and room < 0.0:
+            low = room / float(rate[i])
+        elif room < 0.0:
+            low, high = np.inf, 0.0
+        if low > 0.0 or np.isfinite(high):
+            bounds.append(Bound(game.agents[i], low, high, why))
+    return bounds
 
 
 def combine(bounds: list[Bound]) -> BetaRange:

@@ -14,16 +14,18 @@ import numpy as np
 from ..errors import GameError
 from ..payments import MINOR, SCALE, Contribution, Deposit, LumpSum, Payment, quantise
 from ..payments.deposit import within_budget
+from . import phases
 from .arrays import Array
 from .certificate import outside_options
-from .dynamics import best_replies, contributions
+from .dynamics import FREELY, best_replies, contributions
 from .games import Game
-from .phases import BetaRange, Bound, affordable, beta_dom, combine, rational, withholding_gains
+from .phases import BetaRange, Bound, affordable, beta_dom, capped, combine, rational, withholding_gains
 from .regret import max_regret
 from .steps import kappa
 
 REST_AGENTS, REST_SWEEPS = 20, 50  # best replies are searched for, so they are kept to small games
 REST_ROUNDS = 2_000  # of the gradient dynamics in larger ones
+FORETOLD = 1_000  # agents whose phase 1 is played beforehand
 SHOWN = 40  # rows of the printed table; JSON has them all
 
 
@@ -45,6 +47,7 @@ class AgentQuote:
     over_budget: bool  # it pays more than its budget: it would be refused
     counted: float  # the points that its budget covers deposit and payment of; 0: it would be refused
     beta_ne: float  # the largest average gain per point it withholds from s_max, without payments
+    over_cap: bool = False  # it could owe more than incentive.most_owed: the run would be refused
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Quote:
     lump_reason: str  # why there is none
     deficit: float | None  # what the treasury pays over the run; None where that is not known
     assumptions: tuple[str, ...]
+    most_owed: float | None = None  # the cap on what anyone can owe, whatever it does
 
     @property
     def losers(self) -> tuple[str, ...] | None:
@@ -101,12 +105,14 @@ def quote(
     phase_one: bool = True,
     gamma: float | None = None,
     margin: float = 0.0,
+    most_owed: Fraction | float | None = None,
 ) -> Quote:
     """The quote for a mechanism with these payments, at a price of beta per point or at a proposed one.
 
     `full_contribution` says that the mechanism means to end with everyone at s_max, else each agent gives what is best
     for it; `phase_one` that its agents choose, so that without a payment that moves them they end where they rest.
-    Lump sums are proposed where they make everybody better off than alone by `margin`.
+    Lump sums are proposed where they make everybody better off than alone by `margin`. `most_owed` caps what anyone can
+    owe, and so the price.
 
     >>> from fedincentive.game import repaired_example
     >>> found = quote(repaired_example(), "0.05")
@@ -118,11 +124,12 @@ def quote(
     priced = [payment for payment in payments if payment.price and payment.repriced(2 * payment.price) != payment]
     priced = priced if len(priced) == 1 else []
     outside, gains = outside_options(game), _gains(game)
-    ne, dom = max(0.0, float(gains.max())), _dominance(game, _model(game, game.s_max))
+    ne, dom = max(0.0, float(gains.max())), _dominance(game, model(game, game.s_max))
     accepted = full = price = None
+    cap = None if most_owed is None else float(most_owed)
     proposed = bool(priced) and beta is None
     if priced:
-        demands = _demands(game, priced[0], [p for p in payments if p not in priced], outside)
+        demands = _demands(game, priced[0], [p for p in payments if p not in priced], outside, cap)
         accepted, full = combine(demands), combine([*demands, *_stable(game, gains)])
         price = _propose(full, ne, dom) if beta is None else _exact(beta)
         payments = [p.repriced(price) if p in priced or isinstance(p, Deposit) else p for p in payments]
@@ -131,10 +138,11 @@ def quote(
     stable = not phase_one or _keeps(game, [payment for payment in steering if payment.live])
     full_contribution = full_contribution and (stable or bool(priced))
     s, rested = (game.s_max, True) if full_contribution else _resting(game, steering)
-    w = _model(game, s)
-    base = game.values(w, s) - game.costs(s)
-    rows = _terms(game, payments, w, s, base, outside, gains)
-    lumps, reason = _lump_proposal(rows, margin)
+    w = model(game, s)
+    lost = sum((payment.withheld(game, w, s) for payment in payments), start=np.zeros(game.n))
+    base = game.values(w, s) - lost - game.costs(s)
+    rows = _terms(game, payments, w, s, base, outside, gains, cap)
+    lumps, reason = _lump_proposal(rows, margin, _rounding(payments, price))
     return Quote(
         mechanism=mechanism,
         payments=tuple(_shown_price(payment, price, proposed) for payment in payments),
@@ -143,7 +151,7 @@ def quote(
         full_contribution=full_contribution,
         rested=rested,
         agents=rows,
-        welfare=game.welfare(w, s),
+        welfare=game.welfare(w, s) - float(lost.sum()),
         net_welfare=float(base.sum()),
         net_welfare_alone=None if outside is None else float(outside.sum()),
         net_welfare_unpaid=_unpaid(game) if payments or full_contribution else None,
@@ -157,6 +165,7 @@ def quote(
         lump_reason=reason,
         deficit=_deficit(game, payments, w, s),
         assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
+        most_owed=cap,
     )
 
 
@@ -173,11 +182,11 @@ def _deficit(game: Game, payments: Sequence[Payment], w: Array, s: Array) -> flo
 
 def _keeps(game: Game, live: Sequence[Payment]) -> bool:
     """Whether nobody gains by giving less than s_max in training, at the model that it approaches."""
-    found = max_regret(game, _model(game, game.s_max), game.s_max, live)
+    found = max_regret(game, model(game, game.s_max), game.s_max, live)
     return found.value is not None and found.value <= 1e-6
 
 
-def _model(game: Game, s: Array) -> Array:
+def model(game: Game, s: Array) -> Array:
     """The model that training approaches where everyone gives s; w0 where that is not known."""
     best = game.valuation.optimum(s) if s.any() else None
     return game.w0 if best is None else best
@@ -185,17 +194,32 @@ def _model(game: Game, s: Array) -> Array:
 
 def _gains(game: Game) -> Array:
     """The largest average gain per withheld point of each agent, at both models of the run that are known."""
-    return np.maximum(withholding_gains(game, game.w0), withholding_gains(game, _model(game, game.s_max)))
+    return np.maximum(withholding_gains(game, game.w0), withholding_gains(game, model(game, game.s_max)))
 
 
-def _demands(game: Game, priced: Payment, unpriced: Sequence[Payment], outside: Array | None) -> list[Bound]:
-    """What agents ask of beta: their budgets, and to be no worse off than alone with all else that is paid."""
-    w, unit = _model(game, game.s_max), priced.repriced(Fraction(1)).floats(game.agents, game.s_max)
+def _demands(
+    game: Game, priced: Payment, unpriced: Sequence[Payment], outside: Array | None, cap: float | None
+) -> list[Bound]:
+    """What agents ask of beta: their budgets, the cap on what they can owe, and to be no worse off than alone with all
+    else that is paid."""
+    w, one = model(game, game.s_max), priced.repriced(Fraction(1))
+    unit = one.floats(game.agents, game.s_max)
+    beside = sum((payment.floats(game.agents, game.s_max) for payment in unpriced), start=np.zeros(game.n))
+    demands = affordable(game, unit, beside)
+    worst = one.limits(game.agents, game.s_max)
+    if cap is not None and worst is not None:
+        demands += capped(game, worst, _owed(game, unpriced), cap)
     others = _total([payment.expected(game, w, game.s_max) for payment in unpriced], game.n)
     if outside is None or others is None:
-        return affordable(game, unit)
+        return demands
     base = game.values(w, game.s_max) - game.costs(game.s_max) + others
-    return [*affordable(game, unit), *rational(game, base, outside, unit)]
+    return [*demands, *rational(game, base, outside, unit)]
+
+
+def _owed(game: Game, payments: Sequence[Payment]) -> Array:
+    """The most anyone can owe by these payments, as the center holds it to the cap: a deposit is paid, not owed."""
+    found = [payment.limits(game.agents, game.s_max) for payment in payments if not isinstance(payment, Deposit)]
+    return sum((np.maximum(worst, 0.0) for worst in found if worst is not None), start=np.zeros(game.n))
 
 
 def _total(parts: Sequence[Array | None], n: int) -> Array | None:
@@ -205,7 +229,14 @@ def _total(parts: Sequence[Array | None], n: int) -> Array | None:
 
 
 def _terms(
-    game: Game, payments: Sequence[Payment], w: Array, s: Array, base: Array, outside: Array | None, gains: Array
+    game: Game,
+    payments: Sequence[Payment],
+    w: Array,
+    s: Array,
+    base: Array,
+    outside: Array | None,
+    gains: Array,
+    cap: float | None,
 ) -> tuple[AgentQuote, ...]:
     deposit = next((payment for payment in payments if isinstance(payment, Deposit)), None)
     lump = next((payment for payment in payments if isinstance(payment, LumpSum)), None)
@@ -219,6 +250,7 @@ def _terms(
     nobody = np.zeros(game.n, dtype=bool)
     loses = nobody if outside is None or utility is None else utility < outside - slack
     over = nobody if game.budget is None or paid is None else -paid > game.budget + slack
+    over_cap = nobody if cap is None else _owed(game, payments) > cap
     s_max = {
         name: quantise(float(s), SCALE if deposit is None else deposit.scale)
         for name, s in zip(game.agents, game.s_max, strict=True)
@@ -251,23 +283,31 @@ def _terms(
             over_budget=bool(over[i]),
             counted=counted(i),
             beta_ne=max(0.0, float(gains[i])),
+            over_cap=bool(over_cap[i]),
         )
         for i, name in enumerate(game.agents)
     )
 
 
-def _lump_proposal(rows: Sequence[AgentQuote], margin: float) -> tuple[dict[str, str] | None, str]:
-    """Lump sums on top of what is quoted, or why there are none."""
+def _lump_proposal(rows: Sequence[AgentQuote], margin: float, rounding: float) -> tuple[dict[str, str] | None, str]:
+    """Lump sums on top of what is quoted, or why there are none. Where all together can afford it, nobody falls short
+    by the rounding of what is then paid."""
     if any(row.utility is None or row.outside_option is None for row in rows):
         return None, "what agents have alone, or are paid, is not known"
     missing = {row.agent: row.outside_option + margin - row.utility for row in rows}  # type: ignore[operator]
     if all(money <= 1e-9 for money in missing.values()):
         return None, "nobody needs one"
-    found = lump_sums(missing)
+    found = lump_sums({agent: money + rounding for agent, money in missing.items()}) or lump_sums(missing)
     if found is None:
         return None, f"together the agents are {sum(missing.values()):.6g} short of what they have alone"
     given = {row.agent: quantise(row.lump_sum) for row in rows}
     return {agent: _decimal(Fraction(money + given[agent], MINOR)) for agent, money in found.items()}, ""
+
+
+def _rounding(payments: Sequence[Payment], price: Fraction | None) -> float:
+    """The most by which a run pays less than is quoted: points are whole steps of 1/SCALE, its own and the others' half
+    a step off, and each payment and the lump sums come in whole minor units."""
+    return float(price or 0) / SCALE + (len(payments) + 1) / MINOR
 
 
 def lump_sums(missing: Mapping[str, float]) -> dict[str, int] | None:
@@ -316,12 +356,12 @@ def _unpaid(game: Game) -> float | None:
     if game.n > REST_AGENTS:
         return None
     s, rested = _resting(game, ())
-    return game.net_welfare(_model(game, game.s_max), s) if rested else None
+    return game.net_welfare(model(game, game.s_max), s) if rested else None
 
 
 def _resting(game: Game, pay: Sequence[Payment]) -> tuple[Array, bool]:
     """Where nobody wants to move alone, and whether that was found: by best replies, or by the gradient dynamics."""
-    w, s = _model(game, game.s_max), game.s0
+    w, s = model(game, game.s_max), game.s0
     try:
         if game.n <= REST_AGENTS:
             for state in islice(best_replies(game, pay=pay, w=w), 1, REST_SWEEPS):
@@ -341,6 +381,10 @@ def _resting(game: Game, pay: Sequence[Payment]) -> tuple[Array, bool]:
 
 
 def _rounds(game: Game, gamma: float | None, beta: float, dom: float | None) -> int | None:
+    """As many as phase 1 can take with a gamma, as many as it takes where agents find their own step sizes."""
+    if gamma is None and game.n <= FORETOLD:
+        found = phases.phase_one(game, beta=beta, tol=1e-6, round_limit=2 * FREELY + 2)
+        return found.rounds if found.ending != "round limit" else None
     start = beta_dom(game, game.w0)
     if gamma is None or dom is None or start is None or beta <= start:
         return None
@@ -365,7 +409,7 @@ def _propose(full: BetaRange, ne: float, dom: float | None) -> Fraction:
             price = _round_up(max(wanted, floor, 1e-6), digits)
             if float(price) in full:
                 return price
-    return _round_up(max(ne, 1e-6))
+    return _round_up(max(ne, 1e-6)) if full.empty or not full.low else Fraction(full.low)
 
 
 def _round_up(value: float, digits: int = 3) -> Fraction:
@@ -375,14 +419,18 @@ def _round_up(value: float, digits: int = 3) -> Fraction:
 
 
 def _decimal(price: Fraction) -> str:
-    """The exact decimal where there is one, else p/q."""
+    """The exact decimal where there is one, else p/q.
+
+    >>> _decimal(Fraction(-5424, 10**6)), _decimal(Fraction(1, 3))
+    ('-0.005424', '1/3')
+    """
     digits, power = 0, 1
     while power % price.denominator and digits < 60:
         digits, power = digits + 1, power * 10
     if power % price.denominator:
         return str(price)
-    whole = str(price.numerator * (power // price.denominator)).rjust(digits + 1, "0")
-    return f"{whole[:-digits]}.{whole[-digits:]}" if digits else whole
+    whole = str(abs(price.numerator) * (power // price.denominator)).rjust(digits + 1, "0")
+    return "-" * (price < 0) + (f"{whole[:-digits]}.{whole[-digits:]}" if digits else whole)
 
 
 def _finite(bounds: dict[str, Any]) -> dict[str, Any]:
@@ -451,7 +499,7 @@ def render(found: Quote) -> str:
         gives = () if found.full_contribution else (row.s,)
         numbers = (row.s_max, *gives, row.payment, row.worst_payment, row.utility, row.outside_option)
         numbers += (row.deposit,) * audited
-        mark = "  loses" * row.loses + "  over budget" * row.over_budget
+        mark = "  loses" * row.loses + "  over budget" * row.over_budget + "  over most_owed" * row.over_cap
         if row.counted < row.s_max and not row.over_budget:
             mark += f"  counts with {row.counted:g} for its budget of {row.budget:g}"
         cells = " ".join(f"{'-' if x is None else f'{x:.6g}':>12}" for x in numbers)
@@ -469,7 +517,8 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
         ("net welfare", f"{found.net_welfare:.6g}"),
         ("  everyone alone", _shown(found.net_welfare_alone)),
         *([("  without payments", _shown(found.net_welfare_unpaid))] if compared else []),
-        ("who loses", _first(found.losers)),
+        ("data costs", f"{found.welfare - found.net_welfare:.6g} in all"),
+        ("who loses", _losses(found)),
     ]
     if found.rational is not None:
         facts += [
@@ -477,6 +526,7 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
             ("beta_dom", _shown(found.beta_dom) + "  above it every further point pays, whatever the others do"),
         ][: 2 if found.full is not None else 0]
         facts.append(("accepted beta", str(found.rational)))
+        facts += [] if found.most_owed is None else [("  most_owed", f"{found.most_owed:g} at most, in the worst case")]
         facts.append(
             ("  with s_max stable", "none: the payment is sunk in training" if found.full is None else str(found.full))
         )
@@ -490,8 +540,19 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
     if found.cost_above_beta:
         facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:
-        facts.append(("phase 1", f"at most {found.phase_one_rounds} rounds"))
+        rounds = found.phase_one_rounds
+        facts.append(("phase 1", f"{rounds} rounds at most, {rounds * len(found.agents)} messages each way"))
     return facts
+
+
+def _losses(found: Quote) -> str:
+    """Who would be better off alone, and by how much."""
+    lost = {
+        row.agent: row.outside_option - row.utility
+        for row in found.agents
+        if row.loses and row.outside_option is not None and row.utility is not None
+    }
+    return _first(None if found.losers is None else tuple(f"{agent} {lost[agent]:.6g}" for agent in found.losers))
 
 
 def _first(agents: tuple[str, ...] | None) -> str:

@@ -57,8 +57,9 @@ class Column:
 
 
 OUTSIDE = "outside_option"
+MOST_POINTS = 9e12  # a ledger counts them in millionths, with 64 bits
 COMMON: dict[str, Column] = {
-    "s_max": Column(real(0.0)),
+    "s_max": Column(real(0.0, MOST_POINTS)),
     "s0": Column(real(0.0), math.nan),  # half of s_max
     "cost": Column(real(0.0), 0.0),
     "cost_power": Column(real(1.0), 1.0),

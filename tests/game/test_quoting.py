@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedincentive.errors import GameError
+from fedincentive import engine
+from fedincentive.errors import GameError, SettingError
 from fedincentive.game import (
     beta_ne,
     max_regret,
@@ -29,7 +31,7 @@ from fedincentive.game import (
     repaired_example,
 )
 from fedincentive.game.phases import Bound, combine
-from fedincentive.game.quoting import lump_sums
+from fedincentive.game.quoting import _decimal, lump_sums
 from fedincentive.payments import Contribution, Deposit, LumpSum, Truthful
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "games"
@@ -326,6 +328,20 @@ def test_proposed_lump_sums_make_everyone_at_least_as_well_off_as_alone(seed):
     assert max_regret(game, w, game.s_max, paid).value == max_regret(game, w, game.s_max, paid[:1]).value
 
 
+def test_with_lump_sums_nobody_falls_short_by_rounding():
+    """Played from the best model on, what is paid differs from the quote by rounding alone: at this price half a step
+    of a point is worth several units of money. All together have just enough for that."""
+    game = random_data_value(3, 4)
+    game = game.starting_at(w0=game.optimum())
+    utilities = np.array([row.utility for row in quote(game, "7").agents])
+    game = replace(game, outside_option=utilities + [10.0, -10.0, 5.0, -5.0] - 1.1e-5)
+    found = quote(game, "7")
+    ended = engine.play(game, mechanism="2p-upbred", beta="7", rounds=3, eta=1e-12, lump_sums=found.lump_sums)
+    s = np.array([ended.s[name] for name in game.agents])
+    paid = np.array([ended.payments[name] for name in game.agents]) / 1e6
+    assert np.all(game.values(ended.w["w"], s) - game.costs(s) + paid >= game.outside_option)
+
+
 def test_where_no_lump_sums_can_help_it_is_said():
     found = quote(paper_example(), "0.05")
     assert found.lump_sums is None and "lump sums           none: together the agents are" in str(found)
@@ -333,18 +349,46 @@ def test_where_no_lump_sums_can_help_it_is_said():
 
 def test_deposits_and_budgets_are_quoted_as_the_center_counts():
     audited = Deposit(Fraction(1), 40, 0.1, 0.9, 10)
-    game = hospitals(budget=3.5)
-    game = replace(game, budget=np.array([2.0, np.inf, 3.5]))
+    game = hospitals(budget=3.2)
+    game = replace(game, budget=np.array([1.0, np.inf, 3.2]))
     found = quote(game, "0.1", payments=(Contribution(Fraction(1), 40), audited))
-    kappa, g = 2.0, 0.1 * np.array([60, 40, 20]) / 40
-    expected = kappa * g * (1 / (0.1 * (1 - 1e-10)) - 1)
+    g = 0.1 * np.array([60, 40, 20]) / 40
+    expected = g * (1 / (0.1 * (1 - 1e-10)) - 1)
     np.testing.assert_allclose([row.deposit for row in found.agents], expected, atol=2e-6)
     big, middle, small = found.agents
-    assert big.counted == 44.0  # 0.045 a point, and with more points than the others it owes nothing
+    assert big.counted == 44.0  # 0.0225 a point, and with more points than the others it owes nothing
     assert middle.counted == 40.0 and middle.budget is None
-    assert small.counted == 0.0 and not small.over_budget  # it pays 3 and cannot leave 0.9 beside
-    assert "counts with 44 for its budget of 2" in str(found)
+    assert small.counted == 0.0 and not small.over_budget  # it pays 3 and cannot leave 0.45 beside
+    assert "counts with 44 for its budget of 1" in str(found)
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_the_cap_on_what_anyone_can_owe_bounds_the_price_as_the_center_does():
+    """small delivers nothing and the others all they have: it owes beta 50, middle beta 40, big beta 30."""
+    capped = quote(hospitals(), "0.07", most_owed=3)
+    assert [row.over_cap for row in capped.agents] == [False, False, True] and "over most_owed" in str(capped)
+    assert capped.rational.high == pytest.approx(3 / 50)
+    assert not any(row.over_cap for row in quote(hospitals(), "0.06", most_owed=3).agents)
+    for beta, refused in (("0.06", False), ("0.07", True)):
+        terms = {"mechanism": "2p-upbred", "beta": beta, "rounds": 2, "gamma": 1e4, "most_owed": "3"}
+        with pytest.raises(SettingError, match="could owe 3.5 in run") if refused else nullcontext():
+            engine.play(hospitals(), **terms)
+    proposed = quote(hospitals(), most_owed=3)
+    assert float(Fraction(proposed.beta)) in proposed.full and proposed.full.high == capped.rational.high
+
+
+@pytest.mark.parametrize("money", ["-0.085151", "-1.5", "-2", "0.085151", "0", "12", "-0.000001"])
+def test_proposed_amounts_are_written_as_settings_read_them(money):
+    assert _decimal(Fraction(money)) == money
+
+
+def test_lump_sums_count_in_budgets_and_in_the_cap():
+    """small pays beta 30 and a lump sum of 1; by the cap it may owe beta 50 + 1."""
+    paid = Contribution(Fraction(1)), LumpSum({"big": Fraction(1), "small": Fraction(-1)})
+    assert quote(hospitals(), "0.02", payments=paid, most_owed=2).rational.high == pytest.approx(1 / 50)
+    assert quote(hospitals(budget=1.6), "0.02", payments=paid).rational.high == pytest.approx(0.6 / 30)
+    tight = quote(hospitals(budget=0.5), "0.02", payments=paid)
+    assert tight.rational.empty and "its budget fails for every beta" in str(tight)
 
 
 def test_a_narrow_range_of_prices_is_hit():

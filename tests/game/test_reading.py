@@ -102,7 +102,7 @@ BAD = [
     ({"game": {"kind": "example"}, "incentive": 5}, "incentive must be a mapping"),
     (rows(), "agents is empty"),
     (rows({"name": "a"}, {"s_max": 1}), r"game.agents\[0\] \(a\).s_max is required"),
-    (rows({"s_max": -1}, {"s_max": 1}), r"s_max must be at least 0"),
+    (rows({"s_max": -1}, {"s_max": 1}), r"s_max must be between 0.0 and 9"),
     (rows({"s_max": 1, "s0": 2}, {"s_max": 1}), "s0 of agent 'agent-1' is 2"),
     (rows({"s_max": 1, "cost": -2}, {"s_max": 1}), "cost must be at least 0"),
     (rows({"s_max": 1, "cost": "much"}, {"s_max": 1}), "cost must be a finite number"),

@@ -58,7 +58,7 @@ class Fuse:
 
     def light(self) -> None:
         os.replace = self.around(os.replace)
-        SQLiteLedger.append = self.around(SQLiteLedger.append)
+        SQLiteLedger.append_all = self.around(SQLiteLedger.append_all)
         Heads._write = self.around(Heads._write)
 
 

@@ -221,19 +221,17 @@ AUDITED = {"auditors": ["x", "y", "z"], "audit": 0.1, "detection": 0.9, "rounds"
 def test_who_cannot_pay_the_deposit_counts_with_what_it_covers(caplog) -> None:
     made = mechanisms.get("2p-upbred", settings(**AUDITED))
     deposit = made.payments[-1]
-    counted = within_budgets(made, enrolled(a=1.5))
-    assert (
-        counted["a"] == deposit.covered(1_500_000, 60 * 10**6, 3) == 41 * 10**6
-    )  # above the others' mean it owes none
-    assert deposit.of_points(41 * 10**6, 3) <= 1_500_000 < deposit.of_points(42 * 10**6, 3)
+    counted = within_budgets(made, enrolled(a=0.75))
+    assert counted["a"] == deposit.covered(750_000, 60 * 10**6, 3) == 41 * 10**6  # above the others' mean it owes none
+    assert deposit.of_points(41 * 10**6, 3) <= 750_000 < deposit.of_points(42 * 10**6, 3)
     assert counted["b"] == 50 * 10**6 and "Agent a counts with 41 of its 60 points" in caplog.text
     assert within_budgets(made, enrolled(a=3.0))["a"] == 60 * 10**6
     with pytest.raises(
-        SettingError, match="Agent 'a' .* the deposit of a single point is 0.040445; its budget is 0.03"
+        SettingError, match="Agent 'a' .* the deposit of a single point is 0.020223; its budget is 0.015"
     ):
-        within_budgets(made, enrolled(a=0.03))
-    with pytest.raises(SettingError, match="Agent 'c' would owe 2.36"):  # and 0.918 beside it
-        within_budgets(made, enrolled(c=3.0))
+        within_budgets(made, enrolled(a=0.015))
+    with pytest.raises(SettingError, match="Agent 'c' would owe 2.36"):  # and 0.459 beside it
+        within_budgets(made, enrolled(c=2.5))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -255,7 +253,7 @@ def test_no_larger_number_of_points_would_fit_a_budget(seed: int) -> None:
 
 def test_phantom_points_that_nobody_can_back_do_not_count_against_others() -> None:
     made = mechanisms.get("2p-upbred", settings(**AUDITED))
-    agents = [Enrol("a", 10.0, 0.0, budget=50.0), Enrol("b", 10.0, 0.0), Enrol("m", 1e9, 0.0, budget=5.0)]
+    agents = [Enrol("a", 10.0, 0.0, budget=50.0), Enrol("b", 10.0, 0.0), Enrol("m", 1e9, 0.0, budget=2.5)]
     counted = within_budgets(made, agents)
     assert counted["a"] == 10 * 10**6 and counted["m"] < 150 * 10**6
 
@@ -284,12 +282,12 @@ def test_an_audited_run_counts_what_a_budget_covers(tmp_path: Path) -> None:
     """The largest agent owes nothing, and its budget covers a deposit for a part of its points."""
     game = random_data_value(5, 4)
     i = int(np.argmax(game.s_max))
-    rich = np.where(np.arange(4) == i, 180.0, np.inf)
+    rich = np.where(np.arange(4) == i, 140.0, np.inf)
     center, agents, path = audited(tmp_path, replace(game, budget=rich))
     with center:
         name, terms = game.agents[i], center.run.terms["agents"]
         assert terms[name]["s_max"] < terms[name]["enrolled"] and terms[name]["s_max"] % 10**6 == 0
-        assert terms[name]["deposit"] <= 180 * 10**6
+        assert terms[name]["deposit"] <= 140 * 10**6
         outcome = play(center, agents)
     assert outcome.status == "complete" and outcome.s[name] == terms[name]["s_max"] / 10**6
     assert sum(outcome.payments.values()) == 0

@@ -78,7 +78,7 @@ def test_the_certificate_goes_by_what_was_delivered(game, strategy) -> None:
 def test_the_head_it_prints_is_a_checkpoint(game, tmp_path) -> None:
     (tmp_path / "log").write_text(run(game(), "--ledger", str(tmp_path / "a.db")))
     done = command("ledger", "verify", tmp_path / "a.db", "--checkpoint", tmp_path / "log")
-    assert done.exit_code == 0 and "1 checkpoints checked" in done.output
+    assert done.exit_code == 0 and "1 checkpoint checked" in done.output
 
 
 @pytest.mark.parametrize("name", ["a\nb", "x" * 201])

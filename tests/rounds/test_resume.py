@@ -101,7 +101,9 @@ def begin_run(*places, **values) -> None:
 
 def test_an_existing_run_needs_resume(tmp_path) -> None:
     open_run(tmp_path)
-    with pytest.raises(RunError, match="Run 'r' exists in .*: set resume: true to continue it, or give the new run"):
+    with pytest.raises(
+        RunError, match="Run 'r' exists in .*: set resume: true to continue it .*--resume.*, or give the new run"
+    ):
         open_run(tmp_path, resume=False)
 
 
@@ -258,3 +260,19 @@ def test_reading_a_finished_run_again_keeps_its_certificate(tmp_path) -> None:
     with ledger.open(tmp_path / "l.db") as book:
         Center.restore(folder, settings, mechanisms.get("2p-upbred", settings), book)
     assert (folder / "manifest.json").read_bytes() == before and b'"certificate": {' in before
+
+
+def test_a_run_begun_with_a_step_size_keeps_it_where_the_settings_name_none(tmp_path):
+    """As every run of an older release was, whose default was 0.5."""
+    given = {"game": {"kind": "repaired"}}
+    whole = fedincentive.play(given, beta="0.5", gamma=0.5, rounds=3, state=tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="power cut"):
+        fedincentive.play(given, beta="0.5", gamma=0.5, rounds=3, state=tmp_path / "cut", progress=_power_cut)
+    resumed = fedincentive.play(given, beta="0.5", rounds=3, state=tmp_path / "cut", resume=True)
+    assert (resumed.contributed, resumed.s) == (whole.contributed, whole.s)
+    assert whole.contributed > 5  # strides are faster
+
+
+def _power_cut(result) -> None:
+    if result.round == 2:
+        raise RuntimeError("power cut")

@@ -21,6 +21,7 @@ from table import BLIND, answer, play, play_until, set_table
 from fedincentive import ledger
 from fedincentive.agent import FreeRider
 from fedincentive.center import Center
+from fedincentive.center.state import Texts
 from fedincentive.errors import LedgerError, RunError
 from fedincentive.game import repaired_example
 from fedincentive.hosting import HostSettings, Session
@@ -283,3 +284,12 @@ def test_only_its_owner_reads_the_state(tmp_path: Path) -> None:
         os.umask(before)
     assert '"audit_seed"' in (tmp_path / "state.json").read_text()
     assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == 0o600
+
+
+def test_a_state_that_is_written_in_part_from_memory_is_what_json_would_write() -> None:
+    texts, enrolled = Texts(), {"b": {"s_max": 1.5}, "a": {"s_max": 2.0}}
+    values = {"run": {"terms": {"agents": {}}, "enrolled": enrolled, "s": {"a": 1}}, "settings": {"b": 1, "a": None}}
+    for change in (lambda: None, lambda: enrolled["a"].update(s_max=3.0), lambda: values["settings"].update(c=2)):
+        change()  # also where something is changed in its place
+        values["run"]["s"]["a"] += 1
+        assert texts.state(values) == json.dumps(values, sort_keys=True)

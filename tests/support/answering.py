@@ -17,6 +17,8 @@ def rounds(link: Any, agent: Agent) -> Iterator[tuple[Broadcast, Report]]:
         item = link.receive(60.0)
         assert item is not None, "the server is silent"
         broadcast = wire.decode(item[1])
+        if isinstance(broadcast, wire.Notice):
+            continue
         assert isinstance(broadcast, Broadcast)
         if broadcast.phase == "done":
             return

@@ -57,10 +57,11 @@ def write_config(
         (folder / "trpc_master_config.csv").write_text(f"master_ip,master_port\n127.0.0.1,{free_port()}\n")
         sections["comm_args"]["trpc_master_config_path"] = "trpc_master_config.csv"
     if backend == "MPI":
-        (folder / "gpu_mapping.yaml").write_text(f"mapping_default:\n  localhost: [{clients + 1}]\n")
+        ranks = clients + 1 + len((incentive or {}).get("auditors", ()))
+        (folder / "gpu_mapping.yaml").write_text(f"mapping_default:\n  localhost: [{ranks}]\n")
         sections["device_args"] |= {"gpu_mapping_file": "gpu_mapping.yaml", "gpu_mapping_key": "mapping_default"}
     if incentive is not None:
-        sections["incentive_args"] = {"incentive": incentive}
+        sections["incentive_args"] = {"incentive": {"accept_losses": True, **incentive}}  # they test the carrying
     for section, values in extra.items():
         sections.setdefault(section, {}).update(values)
     path = folder / f"{optimizer}-{backend}.yaml"
@@ -76,9 +77,9 @@ def grpc_table(folder: Path, ports: Sequence[int]) -> Path:
     return path
 
 
-def mpirun(needs: Any, *argv: object) -> list[str]:
+def mpirun(needs: Any, *argv: object, ranks: int = 4) -> list[str]:
     """The command that runs a Python program as one server and three clients, on a machine with few cores too."""
-    words = [needs("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", "4", sys.executable, *argv]
+    words = [needs("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np", ranks, sys.executable, *argv]
     return [str(word) for word in words]
 
 

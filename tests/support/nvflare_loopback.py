@@ -41,6 +41,7 @@ class Engine:
         self.sites: dict[str, Site] = {}
         self.unreachable: set[str] = set()
         self.messages = 0
+        self.components: dict[str, Any] = {}
         known = {FLContextKey.WORKSPACE_OBJECT: self.workspace, FLContextKey.CURRENT_JOB_ID: JOB}
         self._contexts = FLContextManager(self, name, JOB, private_stickers=known)
 
@@ -54,8 +55,8 @@ class Engine:
     def get_workspace(self) -> Workspace:
         return self.workspace
 
-    def get_component(self, name: str) -> None:
-        return None
+    def get_component(self, name: str) -> Any:
+        return self.components.get(name)
 
     def get_all_components(self) -> dict[str, Any]:
         return {}
@@ -84,12 +85,14 @@ class Engine:
 
 
 class Site:
-    """One client job: an executor in an engine of its own. `tamper` may change what leaves it."""
+    """One client job: an executor in an engine of its own. `tamper` may change what leaves it; `filters` of a task are
+    applied to its results as NVFlare's client runner does."""
 
     def __init__(self, name: str, folder: Path, make: Callable[[], Any]) -> None:
         self.name, self.folder, self._make = name, folder, make
         self.down = False
         self.tamper: Callable[[str, Shareable], Shareable] = lambda task, result: result
+        self.filters: dict[str, list[Any]] = {}
         self.tasks: list[str] = []
         self.start()
 
@@ -104,7 +107,15 @@ class Site:
 
     def task(self, name: str, data: Shareable) -> Shareable:
         self.tasks.append(name)
-        return self.tamper(name, self.executor.execute(name, data, self.engine.new_context(), Signal()))
+        context = self.engine.new_context()
+        context.set_prop(FLContextKey.TASK_DATA, data, private=True, sticky=False)
+        result = self.executor.execute(name, data, context, Signal())
+        try:
+            for one in self.filters.get(name, ()):
+                result = one.process(result, context)
+        except Exception:
+            return make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR)
+        return self.tamper(name, result)
 
 
 class LoopbackController(IncentiveController):

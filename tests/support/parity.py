@@ -12,7 +12,7 @@ from fedincentive import game, ledger
 RUN = "run"
 ROUNDS = 4
 MECHANISMS = ("upbred", "t-upbred", "2p-upbred", "trim-2p-upbred", "fedavg-strategic")
-INCENTIVE = {"beta": "0.5", "gamma": 40.0, "alpha": 0.3, "round_limit": 60, "when_short": "train", "unchecked": True}
+INCENTIVE = {"beta": "0.5", "alpha": 0.3, "round_limit": 60, "when_short": "train", "unchecked": True}
 GAME: dict[str, Any] = {
     "kind": "data-value",
     "each": {"cost": 0.01, "b": 20.0},

@@ -1,0 +1,81 @@
+"""What a host logs before the first round, and the runs it stops because most agents would lose."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from fedincentive import mechanisms
+from fedincentive.center.outlook import outlook
+from fedincentive.errors import SettingError
+from fedincentive.hosting import HostSettings, Session
+from fedincentive.messages import Enrol
+from fedincentive.settings import Settings
+
+SIZES = {"big": 300.0, "mid": 200.0, "small": 100.0}
+ENROLLED = [Enrol(name, size, size / 2) for name, size in SIZES.items()]
+
+
+def seen(**incentive: Any) -> Any:
+    settings = Settings.read({"beta": "0.5", "cost": 0.1, **incentive})
+    return outlook(mechanisms.get(settings.mechanism, settings), ENROLLED)
+
+
+def line(page: Any, title: str) -> str:
+    return next(text.split(title, 1)[1].strip() for text in page.lines if text.strip().startswith(title))
+
+
+def test_the_page_has_at_most_ten_lines_with_the_numbers_of_the_run():
+    page = seen(value_per_nat=10.0)
+    assert len(page.lines) <= 10
+    assert line(page, "phase 1") == "about 2 rounds, 6 messages each way"
+    assert line(page, "price").startswith("0.5 credits per point; a point costs its owner 0.1")
+    assert line(page, "worth").endswith("and 300 to all; all points together cost 60")  # 3 x 10 nats x 10; 600 x 0.1
+    # p_i = beta (s_i - mean of the others): 0.5 (300 - 150) and 0.5 (100 - 250)
+    assert line(page, "payments").startswith(
+        "if all give everything, big receives the most, 75 credits, and small pays the most, 75"
+    )
+    assert "delivery" not in line(page, "loses") and page.losers == {}
+
+
+def test_who_loses_for_certain_and_at_least_how_much():
+    page = seen()  # worth at most 10: big 10 - 30 + 75 > 0, mid 10 - 20 + 0, small 10 - 10 - 75
+    assert page.losers == pytest.approx({"mid": 10.0, "small": 75.0})
+    assert page.bad
+    assert line(page, "loses").startswith("small at least 75 credits, mid at least 10 credits, even if")
+
+
+def test_without_costs_or_where_agents_choose_nobody_is_called_a_loser():
+    assert seen(cost=0.0).losers == {}
+    assert "center cannot know" in line(seen(cost=0.0), "price")
+    assert seen(mechanism="upbred").losers == {}
+    assert line(seen(mechanism="fedavg-strategic"), "phase 1").startswith("agents measure")
+
+
+def test_the_rounds_of_a_given_gamma_are_those_of_theorem_2():
+    # the largest gap is 150, each round moves gamma (beta - cost) = 0.5 x 0.4
+    assert line(seen(gamma=0.5), "phase 1").startswith("about 750 rounds, 2250 messages")
+    assert "leave incentive.gamma out" in line(seen(gamma=0.5, round_limit=700), "phase 1")
+    assert line(seen(cost={"big": 0.1, "mid": 0.6, "small": 0.1}), "phase 1").startswith("ends short: mid is not paid")
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_run_in_which_most_lose_stops_with_the_page_unless_accepted(tmp_path, caplog, accepts):
+    settings = Settings.read({"beta": "0.5", "cost": 0.1, "rounds": 1})
+    host = HostSettings(output=str(tmp_path), accept_losses=accepts)
+    session = Session(settings, host, logging.getLogger("fedincentive.test"))
+    try:
+        with caplog.at_level(logging.INFO, logger="fedincentive.test"):
+            if accepts:
+                session.center(ENROLLED, {})
+            else:
+                with pytest.raises(
+                    SettingError, match=r"2 of 3 agents lose[\s\S]*small at least 75[\s\S]*accept_losses"
+                ):
+                    session.center(ENROLLED, {})
+    finally:
+        session.close()
+    assert any("Before the first round" in text for text in caplog.messages)
+    assert (tmp_path / "run" / "state").exists() == accepts
