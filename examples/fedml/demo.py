@@ -255,7 +255,7 @@ def draw(results: list[Result], path: Path) -> Path:
     middle.legend(frameon=False, loc="lower right")
     paid = results[-1].outcome
     amounts = [paid.payments[agent] / 1e6 for agent in paid.s]
-    right.barh(list(paid.s), amounts, color=["#0072B2" if amount >= 0 else "#999999" for amount in amounts])
+    right.barh(list(paid.s), amounts, color=["#0072B2" if amount >= 0 else "#D55E00" for amount in amounts])
     right.axvline(0, color="black", linewidth=0.8)
     right.set(title="Paid (+) and charged (-) under 2p-upbred", xlabel="units of money; they sum to 0")
     right.invert_yaxis()

@@ -1,15 +1,17 @@
-"""What `fedincentive doctor` says about FedML, found out without importing it."""
+"""What `fedincentive doctor` says about FedML; it is imported for real in a process of its own, if at all."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import metadata
 
 SUPPORTED = "0.9.6"
+IMPORT_TIMEOUT = 180
 EXPLICIT = "import fedincentive.plugins.fedml in main.py"
 _HOOK_AT_START = "fedincentive_hook" in sys.modules
 
@@ -24,19 +26,19 @@ class Status:
     notes: tuple[str, ...]
 
 
-def status() -> Status:
-    """How FedML and the plugin stand in this environment.
+def status(*, try_out: bool = False) -> Status:
+    """How FedML and the plugin stand in this environment; with `try_out` also whether FedML can be imported at all.
 
     >>> isinstance(status().active, bool)
     True
     """
     fedml = version("fedml")
     if fedml is None:
-        return Status(
-            None, False, (), ("FedML is not installed: pip install 'fedincentive[fedml]' (Python 3.10, 3.11).",)
-        )
+        here = f"; this is {sys.version_info[0]}.{sys.version_info[1]}" if sys.version_info >= (3, 12) else ""
+        told = f"FedML is not installed: pip install 'fedincentive[fedml]' (Python 3.10, 3.11{here})."
+        return Status(None, False, (), (told,))
     off = os.environ.get("FEDINCENTIVE_FEDML", "").strip().lower() in ("0", "off", "false", "no")
-    problems = broken_dependencies()
+    problems = broken_dependencies() or (broken_import() if try_out else [])
     if fedml != SUPPORTED:
         problems.append(f"FedML {fedml} is installed; the plugin is made for {SUPPORTED}.")
     if off:
@@ -53,6 +55,20 @@ def broken_dependencies() -> list[str]:
     if importlib.util.find_spec("pkg_resources") is None:
         return ["FedML imports pkg_resources, which setuptools 81 and later lack: pip install 'setuptools<81'."]
     return []
+
+
+def broken_import() -> list[str]:
+    """What importing FedML says where it fails: torch and torchvision that do not belong together, say."""
+    command = [sys.executable, "-W", "ignore", "-c", "import fedml"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return [f"FedML cannot be imported: `import fedml` takes more than {IMPORT_TIMEOUT} s."]
+    if done.returncode == 0:
+        return []
+    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    remedy = " Install torch and torchvision from one index." if "torchvision" in done.stderr else ""
+    return [f"FedML cannot be imported: {said[:300]}.{remedy}"]
 
 
 def missing_backends() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,20 @@ from fedml.ml.trainer.trainer_creator import create_model_trainer
 from ...agent import Agent, ClosedFormSite, Site, worth_alone
 from ...audit import Auditor
 from ...center import Center
+from ...contribution import METHODS
 from ...errors import SettingError
 from ...game import Game
 from ...game import read as read_game
 from ...hosting import Session
-from ...messages import Enrol
+from ...messages import Enrol, Update
+from ...payments import Oracles
 from .. import network_json
 from . import aggregator as server_side
+from . import contribution
 from .arrays import arrays, buffers
 from .data import local_data
-from .settings import agent_names, read
-from .trainer import IncentiveClientTrainer, trainer_site
+from .settings import agent_names, read, whole
+from .trainer import IncentiveClientTrainer, has_test, trainer_site
 
 log = logging.getLogger("fedincentive")
 
@@ -48,10 +51,14 @@ class Host:
         if given is not None:
             args.federated_optimizer = given if isinstance(given, str) else given.name
         self.settings, self.host = read(args)
+        self._given = client_trainer, server_aggregator
         self.n = int(args.client_num_in_total)
         self.names = agent_names(self.host, self.n)
-        (_, _, _, self.test_global, _, self.train_local, self.test_local, self.classes) = dataset
-        self._given = client_trainer, server_aggregator
+        (_, _, _, self.test_global, self.counts, self.train_local, self.test_local, self.classes) = dataset
+        untested = self.host.game is None and client_trainer is not None and not has_test(client_trainer)
+        if untested:
+            self.settings = dataclasses.replace(self.settings, report_values=False)
+        self._tried = False
         self.session = Session(
             self.settings,
             self.host,
@@ -59,7 +66,23 @@ class Host:
             mechanism=given if isinstance(given, type) else None,
             ledger=getattr(server_aggregator, "ledger", None),
             game=self.game,
+            oracles=Oracles(utility=self._utility()),
         )
+        if untested:
+            self._do_without_test(type(client_trainer).__name__)
+
+    def _do_without_test(self, trainer: str) -> None:
+        """A trainer that cannot test a model only loses the welfare, unless the mechanism lives on what models are
+        worth."""
+        mechanism = self.session.mechanism
+        slope = self.settings.slope or mechanism.slope
+        if mechanism.values or slope in ("paper", "counterfactual"):
+            why = "pays on what models are worth" if mechanism.values else f"has incentive.slope {slope}"
+            raise SettingError(
+                f"{trainer} has no test(), but {mechanism.name} {why}: give it a test() that returns the sums "
+                "test_loss and test_total as FedML's trainers do, or choose 2p-upbred."
+            )
+        log.warning("%s has no test(): nobody can say what a model is worth, so this run has no welfare.", trainer)
 
     @cached_property
     def game(self) -> Game | None:
@@ -74,6 +97,30 @@ class Host:
     @cached_property
     def agents(self) -> tuple[str, ...]:
         return self.names if self.game is None else self.game.agents
+
+    @cached_property
+    def silos(self) -> int:
+        """How many client processes there are: as FedML counts them, which is not how many users the data have."""
+        if self.args.backend != "MPI":
+            given = getattr(self.args, "worker_num", None) or self.args.client_num_per_round
+            return min(whole("device_args.worker_num", given), self.n)
+        clients = self.args.comm.Get_size() - 1 - len(self.auditors)
+        if not 1 <= clients <= self.n:
+            raise SettingError(
+                f"mpirun starts {self.args.comm.Get_size()} processes: one for the server, {len(self.auditors)} for "
+                f"incentive.auditors, and 1 to {self.n} (train_args.client_num_in_total) for clients are needed. Start "
+                f"{1 + int(self.args.client_num_per_round) + len(self.auditors)}, so that a round's clients train side "
+                "by side."
+            )
+        return clients
+
+    @property
+    def silos_from(self) -> str:
+        return "mpirun's" if self.args.backend == "MPI" else f"device_args.worker_num = {self.silos}"
+
+    def rank_of(self, index: int) -> int:
+        """The process that plays FedML's client `index`; a silo may play several users of the data, always the same."""
+        return 1 + index % self.silos
 
     @property
     def auditors(self) -> tuple[str, ...]:
@@ -119,6 +166,14 @@ class Host:
     def _buffers(self) -> frozenset[str]:
         return frozenset() if self.game is not None else buffers(self.model, self._w0)
 
+    def _utility(self) -> Callable[[Update], float] | None:
+        """Where contribution values need one and this is the center: minus the trainer's loss on the server's data."""
+        if self.game is not None or self.settings.contribution not in METHODS or int(getattr(self.args, "rank", 0)):
+            return None
+        whose = f"incentive.contribution: {self.settings.contribution}"
+        data, cap = self.test_global, self.settings.loss_cap
+        return contribution.utility(self.trainer, data, self.device, self.args, whose, cap)
+
     # The agents' side
 
     @cached_property
@@ -139,7 +194,8 @@ class Host:
         notary, committed = self.session.notary(name, beside=beside), self.session.commitment(name, site)
         money = {"budget": self.host.budget_of(name), "alone": worth_alone(site, self.settings)}
         lies = None if ours is None else ours.lies_of(name)
-        return Agent(name, site, strategy, s0=s0, lies=lies, notary=notary, commitment=committed, **money)
+        shown = {"commitment": committed, "tags": self.session.tags(site)}
+        return Agent(name, site, strategy, s0=s0, lies=lies, notary=notary, **shown, **money)
 
     def auditor(self, name: str) -> Auditor:
         """One of the auditors, who finds every agent's data as this process does."""
@@ -149,10 +205,16 @@ class Host:
         if self.game is not None:
             return ClosedFormSite(self.game, index)
         test = self.test_local.get(index) if self.test_local else None
-        data = local_data(index, self.train_local[index], test, int(self.args.batch_size), name, self.settings.seed)
+        count = self.counts.get(index) if isinstance(self.counts, Mapping) else None
+        data = local_data(index, self.train_local[index], test, count, name, self.settings.seed)
         if not len(data):
             raise SettingError(f"Agent {name!r} (client {index}) has no training data.")
         trainer = self.trainer
         if isinstance(trainer, IncentiveClientTrainer):
-            return trainer.site(name, data, self.settings, self.device, self.classes)
-        return trainer_site(trainer, name, data, self.settings, self.device, self.args, self.classes)
+            site = trainer.site(name, data, self.settings, self.device, self.classes)
+        else:
+            site = trainer_site(trainer, name, data, self.settings, self.device, self.args, self.classes)
+        if self.settings.report_values and not self._tried and site.w0 is not None:
+            site.value(site.w0, {})  # a test() that says nothing of use is an error now, before anything is agreed
+            self._tried = True
+        return site

@@ -16,6 +16,8 @@ def record(args: Any, result: RoundResult, minor: int, regret: float | None = No
     values: dict[str, Any] = {f"Incentive/{name}": value for name, value in result.metrics.items()}
     values |= {f"Incentive/contribution/{agent}": s for agent, s in result.s.items()}
     values |= {f"Incentive/payment/{agent}": amount / minor for agent, amount in result.payments.items()}
+    for agent, (worth, half) in result.worth.items():
+        values |= {f"Incentive/worth/{agent}": worth, f"Incentive/worth_interval/{agent}": half}
     values |= {"Incentive/contribution": sum(result.s.values()), "round": result.step}
     if regret is not None:
         values["Incentive/regret"] = regret

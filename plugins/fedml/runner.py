@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from ... import engine
 from ...center import Center, Outcome
 from ...errors import SettingError
+from ...files import replace
 from ...game import max_regret
 from ...messages import SCALARS, RoundResult
-from .arrays import set_model
+from .arrays import set_model, to_tensors
 from .client import Client
 from .host import Host
 from .metrics import record
@@ -57,16 +59,12 @@ class Runner:
         self._end(center)
 
     def _distributed(self) -> None:
-        host = self.host
-        rank, size = int(self.args.rank), host.n + 1 + len(host.auditors)
-        if getattr(self.args, "scenario", "horizontal") != "horizontal":
+        host, rank = self.host, int(self.args.rank)
+        size = 1 + host.silos + len(host.auditors)
+        if not 0 <= rank < size:
             raise SettingError(
-                f"common_args.scenario is {self.args.scenario!r}: only horizontal silos are driven here."
-            )
-        if self.args.backend == "MPI" and self.args.comm.Get_size() != size:
-            raise SettingError(
-                f"mpirun starts {self.args.comm.Get_size()} processes; train_args.client_num_in_total = {host.n} needs "
-                f"{size}: one for the server, one for each client and one for each of the incentive.auditors."
+                f"Rank {rank} has no part in this run: {host.silos} client processes ({host.silos_from}) have the "
+                f"ranks 1 to {host.silos}, the server has 0" + (", auditors follow." if host.auditors else ".")
             )
         link = connect(self.args, rank, size, host.host, lambda: host.largest_message(rank))
         try:
@@ -85,13 +83,13 @@ class Runner:
         host.session.preflight(host.agents)
         server = Server(
             link,
-            {agent: rank for rank, agent in enumerate(host.agents, start=1)},
+            {agent: host.rank_of(index) for index, agent in enumerate(host.agents)},
             host.host,
             host.center,
             session=host.session,
             resumed=host.saved_center(),
             progress=self._progress,
-            auditors={auditor: rank for rank, auditor in enumerate(host.auditors, start=host.n + 1)},
+            auditors={auditor: rank for rank, auditor in enumerate(host.auditors, start=host.silos + 1)},
         )
         try:
             self._end(server.run())
@@ -100,9 +98,13 @@ class Runner:
 
     def _answer(self, link: Any, rank: int) -> None:
         host = self.host
-        agent = host.agent(rank - 1) if rank <= host.n else host.auditor(host.auditors[rank - host.n - 1])
+        if rank > host.silos:
+            agents = [host.auditor(host.auditors[rank - host.silos - 1])]
+        else:
+            agents = [host.agent(index) for index in range(host.n) if host.rank_of(index) == rank]
         memory = host.session.directory / "agents" / f"{rank}.json"
-        Client(link, agent, host.settings.run, host.host, memory, resume=host.settings.resume).run()
+        resume, sampled = host.settings.resume, host.settings.sampled
+        Client(link, agents, host.settings.run, host.host, memory, resume=resume, sampled=sampled).run()
 
     # How it went
 
@@ -131,10 +133,19 @@ class Runner:
         often = int(getattr(args, "frequency_of_the_test", 0) or 0)
         if often and (step % often == 0 or step == host.settings.rounds - 1):
             host.aggregator.test_all(host.train_local, host.test_local, host.device, args)
-            host.aggregator.test(host.test_global, host.device, args)
+            if host.test_global is not None:
+                host.aggregator.test(host.test_global, host.device, args)
 
     def _end(self, center: Center) -> None:
-        self.outcome = self.host.session.conclude(center)
+        """The trained model is in the user's own model object and in a file; also where a finished run is resumed."""
+        host, files = self.host, {}
+        if host.game is None:
+            set_model(host.aggregator, center.w)
+            path = host.session.directory / "model.pt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, lambda file: torch.save(to_tensors(center.w), file))
+            files["Model"] = path
+        self.outcome = host.session.conclude(center, files)
 
 
 def show_in_fedml_log() -> None:

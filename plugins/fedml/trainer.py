@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...errors import SettingError
 from ...messages import Update
 from ...settings import Settings
 from .arrays import difference, set_model, to_arrays
+from .contribution import mean_loss
 from .data import LocalData
 
 
@@ -75,6 +77,17 @@ def trainer_site(
     )
 
 
+def has_test(trainer: ClientTrainer) -> bool:
+    """FedML's ClientTrainer.test does nothing: a trainer that keeps it cannot say what a model is worth."""
+    return type(trainer).test is not ClientTrainer.test
+
+
+@cache
+def has_cuda() -> bool:
+    """Asked once: torch asks the driver anew each time, which small clients notice."""
+    return torch.cuda.is_available()
+
+
 class _Work:
     """Calls the user's trainer as FedML does: data, model, the hooks around training, then the model again."""
 
@@ -94,7 +107,7 @@ class _Work:
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_available():
+        if has_cuda():
             torch.cuda.manual_seed_all(seed)
         loader = self.data.loader(points, seed)
         trainer, args = self.trainer, self.args
@@ -111,10 +124,8 @@ class _Work:
         """The mean loss on the agent's test data, from the trainer's own `test`."""
         set_model(self.trainer, w)
         found = self.trainer.test(self.data.test, self.device, self.args)
-        if isinstance(found, Mapping) and found.get("test_total"):
-            return float(found["test_loss"]) / float(found["test_total"])
-        if isinstance(found, tuple) and len(found) >= 2 and isinstance(found[1], (int, float)):
-            return float(found[1])
+        if (loss := mean_loss(found)) is not None:
+            return loss
         raise SettingError(
             f"{type(self.trainer).__name__}.test() of agent {self.agent!r} returns {found!r}: return the sums "
             "test_loss and test_total as FedML's trainers do, or set incentive.report_values: false."

@@ -22,8 +22,9 @@ from ...messages import PHASES, Broadcast, Enrol, Report
 from .. import network_json
 
 PREFIX = struct.Struct("<4sBI")
-MAGIC, VERSION = b"FINC", 3
+MAGIC, VERSION = b"FINC", 4
 MOST_CHARACTERS = 1000  # of a name, a signature, or what is said about a message that is refused
+LONG = ("tags",)  # texts that only the length of a message bounds
 MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
 DTYPES = frozenset(("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"))
 
@@ -37,15 +38,25 @@ class WireError(FedIncentiveError, ValueError):
 
 @dataclass(frozen=True)
 class Hello:
-    """A client joins, or shows that it is alive and waiting: who it is and what it offers."""
+    """A client joins, or shows that it is alive and waiting: which run it plays, who it is and what it offers."""
 
+    run: str
     enrol: Enrol
     signature: str | None = None
 
 
-Message = Hello | Broadcast | Report
+@dataclass(frozen=True)
+class Notice:
+    """What the server says to the people at a client: why something was refused, how the run ended. Nothing follows
+    from it but a line in their log."""
+
+    run: str
+    words: str
+
+
+Message = Hello | Notice | Broadcast | Report
 Buffer = bytes | np.ndarray  # of uint8
-_KINDS: dict[str, type] = {"hello": Hello, "broadcast": Broadcast, "report": Report}
+_KINDS: dict[str, type] = {"hello": Hello, "notice": Notice, "broadcast": Broadcast, "report": Report}
 _ARRAYS = {"broadcast": "w", "report": "update"}  # the one field of each kind that holds arrays
 
 
@@ -145,9 +156,11 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "anchor": (str, type(None)),
         "budget": (*_NUMBER, type(None)),
         "alone": (*_NUMBER, type(None)),
+        "tags": (str, type(None)),
         "seen": (int, type(None)),
     },
-    Hello: {"enrol": (Enrol,), "signature": (str, type(None))},
+    Hello: {"run": _TEXT, "enrol": (Enrol,), "signature": (str, type(None))},
+    Notice: {"run": _TEXT, "words": _TEXT},
     Broadcast: {
         "run": _TEXT,
         "round": (int,),
@@ -187,7 +200,7 @@ def _checked(cls: type, body: dict[str, Any]) -> Any:
     for name, types in wanted.items():
         if type(body[name]) not in types:
             raise WireError(f"{cls.__name__}.{name} is a {type(body[name]).__name__}")
-        if type(body[name]) is str and len(body[name]) > MOST_CHARACTERS:
+        if type(body[name]) is str and len(body[name]) > MOST_CHARACTERS and name not in LONG:
             raise WireError(f"{cls.__name__}.{name} has {len(body[name])} characters, more than {MOST_CHARACTERS}")
         if types == (list,):
             body[name] = tuple(body[name])

@@ -1,4 +1,6 @@
-"""A FedML program in which the client of rank $LIAR trains on half of its batches and says that it used them all."""
+"""A FedML program in which the client of rank $LIAR trains on half of its batches and says that it used them all.
+
+The third client has $COPIES records of the first one instead of its own."""
 
 from __future__ import annotations
 
@@ -25,6 +27,10 @@ if __name__ == "__main__":
     args = fedml.init()
     torch.manual_seed(args.random_seed)
     dataset = digits(args.client_num_in_total, args.batch_size, args.random_seed)
+    if copies := int(os.environ.get("COPIES", 0)):
+        first, third = dataset[5][0].dataset.tensors, dataset[5][2].dataset.tensors
+        for mine, other in zip(third, first, strict=True):
+            mine[:copies] = other[:copies]
     model = torch.nn.Sequential(torch.nn.Linear(64, 10))
     lazy = str(getattr(args, "rank", 0)) == os.environ.get("LIAR")
     trainer = Lazy(model, args) if lazy else None

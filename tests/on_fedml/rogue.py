@@ -78,13 +78,13 @@ def main() -> None:
     for data in (plain("touched"), nested("touched")):
         link.send(0, data, 60.0)
     enrol = agent.enrol()
-    hello = wire.Hello(enrol, agent.enrolment("run"))
+    hello = wire.Hello("run", enrol, agent.enrolment("run"))
     for signature in (
         signed(PrivateKey(options.agent), enrolment("run", enrol)),
         agent.enrolment("other run"),
         "\u00e9\ud800",
     ):
-        link.send(0, wire.encode(wire.Hello(enrol, signature)), 60.0)
+        link.send(0, wire.encode(wire.Hello("run", enrol, signature)), 60.0)
     frame = wire.encode(hello)
     head = re.sub(rb'"s_max": [0-9.]+', b'"s_max": 1' + b"0" * 400, frame[wire.PREFIX.size :])
     link.send(0, wire.PREFIX.pack(wire.MAGIC, wire.VERSION, len(head)) + head, 60.0)

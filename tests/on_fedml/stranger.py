@@ -27,7 +27,7 @@ def main() -> None:
     played = game.read(Path("game.yaml"))
     agent = agents_of(played)[played.agents.index(options.agent)]
     link = GrpcTransport("grpc_ipconfig.csv", options.rank, len(played.agents) + 1)
-    link.send(0, wire.encode(wire.Hello(agent.enrol())), 60.0)
+    link.send(0, wire.encode(wire.Hello("run", agent.enrol())), 60.0)
     for _, report in answering.rounds(link, agent):
         for name in played.agents:
             link.send(0, wire.encode(dataclasses.replace(report, agent=name, s=math.nan, valuation=math.nan)), 60.0)

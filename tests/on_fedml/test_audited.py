@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedml_runs import MAIN, write_config
+from fedml_runs import MAIN, mpirun, write_config
 from keyring import folder_of
 from parity import ledger_of
+from programs import run
 
 from fedincentive import ledger
 from fedincentive.ledger import standalone
@@ -40,7 +41,7 @@ def failed_in(folder: Path) -> dict[str, int]:
     agreed = entries[0].inputs["terms"]
     assert set(agreed["auditors"]) == set(AUDITORS) and agreed["settings"]["threads"] == 1
     for agent in agreed["agents"].values():
-        assert records.read(agent["data"])[0] == agent["s_max"] // agreed["scale"]
+        assert records.read(agent["data"])[0] == agent.get("enrolled", agent["s_max"]) // agreed["scale"]
     assert len(memos) == 3
     failed = {agent: memo["step"] for memo in memos for agent in memo["failed"]}
     gave = {name: agent["s_max"] // agreed["scale"] * (name not in failed) for name, agent in agreed["agents"].items()}
@@ -68,6 +69,22 @@ def test_a_client_that_trains_on_half_of_its_points_is_caught_over_grpc(start: A
     assert "agent-2 failed the audit of step 0: made again, the update is" in server.text()
     kept = tmp_path / "fedincentive-runs" / "run" / "agents" / "agent-1.records"
     assert os.stat(kept).st_mode & 0o777 == 0o600
+
+
+def test_a_lazy_client_and_copies_of_another_sites_records_are_found_over_mpi(needs: Any, tmp_path: Path) -> None:
+    (tmp_path / "tags.key").write_text("ab" * 32)
+    cf = audited(tmp_path, "MPI", tags="tags.key")
+    command = mpirun(needs, LIAR, "--cf", cf.name, "--run_id", "run", ranks=7)
+    text = run(*command, cwd=tmp_path, env={**os.environ, "LIAR": "2", "COPIES": "30"}, together=True).stdout
+    assert failed_in(tmp_path) == {"agent-2": 0}
+    with ledger.open(ledger_of(tmp_path)) as book:
+        agreed = next(book.entries("run")).inputs["terms"]
+    assert (
+        agreed["agents"]["agent-3"]["duplicates"] == {"agent-1": 30} and "duplicates" not in agreed["agents"]["agent-1"]
+    )
+    assert agreed["agents"]["agent-3"]["enrolled"] - agreed["agents"]["agent-3"]["s_max"] == 30 * agreed["scale"]
+    assert "agent-2 failed the audit of step 0: made again" in text
+    assert "Agent agent-3 counts with" in text and "30 of agent-1 are duplicates" in text
 
 
 def test_honest_clients_pass_in_one_process(start: Any, tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_a_restarted_server_gets_the_whole_frame(table: str, monkeypatch: pytest
 
 def trickle(link: GrpcTransport, size: int, pause: float, stop: threading.Event) -> list[str]:
     """Parts of ever new frames of this size, one after a pause; what the server answers."""
-    stub, answers = service.gRPCCommManagerStub(grpc.insecure_channel(link._addresses[0])), []
+    stub, answers = service.gRPCCommManagerStub(grpc.insecure_channel(link._addresses[0].reached)), []
     while not stop.is_set():
         for part in divide(bytes(size)):
             try:
@@ -284,7 +284,7 @@ def test_a_slow_client_gets_through_where_nobody_waits(table: str, monkeypatch: 
     for name, value in {"PART": 1000, "SILENCE": 0.1, "RATE": 10**6}.items():
         monkeypatch.setattr(chunks, name, value)
     server, slow, sent = GrpcTransport(table, 0, 5), GrpcTransport(table, 1, 5), frame(8_000)
-    stub = service.gRPCCommManagerStub(grpc.insecure_channel(slow._addresses[0]))
+    stub = service.gRPCCommManagerStub(grpc.insecure_channel(slow._addresses[0].reached))
     try:
         for part in divide(sent):
             stub.sendMessage(pb2.CommRequest(client_id=1, message=part), timeout=10)

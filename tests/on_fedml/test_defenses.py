@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fedml_runs import accuracy, mpirun, write_config
 from packages import install_shrunk_mean
@@ -124,6 +125,8 @@ def test_a_byzantine_client_0_breaks_fedmls_rfa_and_not_ours(start: Any, tmp_pat
         for process in (server, *clients):
             process.ends_well()
         reached[name] = accuracy(server.text())
+        if name == "coordinate_median":
+            assert_median_by_hand(folder, hostile=0)
     assert reached["rfa"] < 0.4, reached
     assert reached["geometric_median"] > 0.8 and reached["coordinate_median"] > 0.8, reached
 
@@ -147,3 +150,15 @@ def test_fedavg_is_defended_in_every_simulator(
         command = mpirun(needs, HERE / "byzantine.py", "--cf", cf.name)
         text = run(*command, cwd=tmp_path, env={**os.environ, "HOSTILE": "2"}, together=True).stdout
     assert accuracy(text) > 0.8
+    if backend == "sp":
+        assert_median_by_hand(tmp_path, hostile=2)
+
+
+def assert_median_by_hand(folder: Path, *, hostile: int, clients: int = 3, rounds: int = 4) -> None:
+    """Each round begins, for everyone, with the median of what all sent in the round before, in NumPy."""
+    seen = [[np.load(folder / f"{client}-{step}.npz") for client in range(clients)] for step in range(rounds)]
+    for before, after in zip(seen, seen[1:], strict=False):
+        sent = np.array([of["sent"] for of in before])
+        assert np.abs(sent[hostile]).max() > 10 > np.abs(np.delete(sent, hostile, axis=0)).max()
+        for got in after:
+            np.testing.assert_allclose(got["got"], np.median(sent, axis=0), atol=1e-6)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fedincentive.plugins.fedml.settings import FedmlSettings
 from fedml_runs import EXAMPLES, accuracy
+from gains import contribute_rounds, gains
 from ports import free_port
 from programs import PATH, blocks, shell
 
@@ -45,6 +47,33 @@ def test_readme_commands_run(folder: Path, needs: Any, name: str) -> None:
     for words in ENDS[name]:
         assert words in done.stdout
     assert accuracy(done.stderr) > 0.85
+
+
+@pytest.mark.parametrize("sizes", ["the example's", "thousands"])
+def test_everyone_gains_with_the_first_pages_yaml(folder: Path, sizes: str) -> None:
+    """The YAML of the repository's README over the example's own; with 25 copies of each digit, per copy."""
+    root = EXAMPLES.parents[1] / "README.md"
+    (given,) = (block for block in blocks(root.read_text(), "yaml") if "federated_optimizer" in block)
+    values = yaml.safe_load((folder / "single_process.yaml").read_text())
+    values |= {"incentive_args": yaml.safe_load(given)["incentive_args"]}
+    values["train_args"] |= yaml.safe_load(given)["train_args"] | {"comm_round": 2}
+    incentive, program = values["incentive_args"]["incentive"], (folder / "main.py").read_text()
+    if sizes == "thousands":
+        program = program.replace(
+            "TensorDataset(x[start:stop], y[start:stop])",
+            "TensorDataset(x[start:stop].repeat(25, 1), y[start:stop].repeat(25))",
+        )
+        incentive |= {"beta": "0.02", "cost": 0.004}
+    name = "first" if sizes == "thousands" else "second"
+    (folder / f"{name}.py").write_text(program)
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
+    done = shell(
+        f"python {name}.py --cf {name}.yaml --run_id {name}-page", cwd=folder, env={**os.environ, "PATH": PATH}
+    )
+    run = folder / "fedincentive-runs" / f"{name}-page"
+    assert len(found := gains(run, incentive["cost"])) == 10 and min(found.values()) > 0.0
+    assert contribute_rounds(run) == 2
+    assert "nobody for certain" in done.stdout + done.stderr
 
 
 def test_no_command_of_the_readme_is_left_out() -> None:

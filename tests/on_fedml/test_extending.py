@@ -45,7 +45,7 @@ def test_a_payment_of_another_package(home: Any, tmp_path: Path, monkeypatch: An
     said = [process.communicate(timeout=500)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), said[-1][-4000:]
     assert "Certificate: 3 agents, cost-sharing, beta = 2" in said[-1]
-    assert "budget-balanced       held: each of 1 postings sums to exactly 0  [exact]" in said[-1]
+    assert "budget-balanced       held: every posting sums to exactly 0  [exact]" in said[-1]
     monkeypatch.syspath_prepend(str(site))
     with ledger.read(ledger_of(tmp_path)) as book:
         assert [entry.kind for entry in book.entries()] == ["terms", "commitment", "cost-sharing"]

@@ -69,3 +69,14 @@ def test_doctor_tells_without_importing_fedml(python: Any) -> None:
     assert show(python, "'fedml' in sys.modules", before) is False
     active, problems = show(python, "[found.active, found.problems]", before, FEDINCENTIVE_FEDML="0")
     assert active is False and "FEDINCENTIVE_FEDML turns the hook off" in problems[0]
+
+
+def test_doctor_imports_fedml_for_real(python: Any, tmp_path: Path) -> None:
+    """A torchvision of another torch is FedML's most common trouble, and no metadata tells of it."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(
+        "raise RuntimeError('operator torchvision::nms does not exist')"
+    )
+    before = "from fedincentive.plugins.fedml import status\nfound = status(try_out=True)"
+    (problem,) = show(python, "found.problems", before)
+    assert problem.startswith("FedML cannot be imported: RuntimeError: operator torchvision::nms does not exist")

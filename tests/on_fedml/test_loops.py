@@ -72,7 +72,7 @@ def over_links(folder: Path, lose=lambda to, frame: False, settings=SETTINGS, ho
         progress=lambda _, result: seen.append(result),
     )
     clients = [
-        Client(Inside(inboxes, rank, lose), agent, "loops", host, folder / f"{rank}.json", resume=False)
+        Client(Inside(inboxes, rank, lose), [agent], "loops", host, folder / f"{rank}.json", resume=False)
         for rank, agent in enumerate(agents_of(GAME), start=1)
     ]
     threads = [threading.Thread(target=client.run, daemon=True) for client in clients]
@@ -133,7 +133,7 @@ def test_a_lost_message_is_sent_again(tmp_path: Path) -> None:
 
 def test_a_client_answers_its_own_run_in_order_and_the_same_question_the_same(tmp_path: Path) -> None:
     inboxes = [queue.Queue() for _ in range(2)]
-    client = Client(Inside(inboxes, 1), agents_of(GAME)[0], "loops", HOST, tmp_path / "1.json", resume=False)
+    client = Client(Inside(inboxes, 1), agents_of(GAME)[:1], "loops", HOST, tmp_path / "1.json", resume=False)
     public = mechanisms.get("upbred", SETTINGS).public()
     s = dict(zip(GAME.agents, map(float, GAME.s0), strict=True))
 
@@ -155,10 +155,12 @@ def test_a_client_s_damaged_memory_is_named(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
 
     def client() -> Client:
-        return Client(Inside([], 1), agents_of(GAME)[0], "loops", HOST, path, resume=True)
+        return Client(Inside([], 1), agents_of(GAME)[:1], "loops", HOST, path, resume=True)
 
     client()._remember()
-    assert client().agent.state() == agents_of(GAME)[0].state() and path.stat().st_mode & 0o777 == 0o600
+    assert (
+        client().agents[GAME.agents[0]].state() == agents_of(GAME)[0].state() and path.stat().st_mode & 0o777 == 0o600
+    )
     path.write_bytes(path.read_bytes().replace(b'"memory": {', b'"memory": {"actual": 1'))
     with pytest.raises(RunError, match="1.json is damaged .its checksum is wrong"):
         client()
@@ -174,11 +176,11 @@ def test_an_impossible_enrolment_is_not_taken(tmp_path: Path, s_max: float) -> N
         session=SESSION,
         progress=lambda *_: None,
     )
-    hello = wire.Hello(Enrol("a", s_max, 0.0))
+    hello = wire.Hello("loops", Enrol("a", s_max, 0.0))
     assert "s_max" in server._wrong_with(hello)
-    assert "no such agent" in server._wrong_with(wire.Hello(Enrol("b", 1.0, 0.0)))
-    assert "commitment" in server._wrong_with(wire.Hello(Enrol("a", 1.0, 0.5, "line\nline")))
-    assert server._wrong_with(wire.Hello(Enrol("a", 1.0, 0.5))) == ""
+    assert "no such agent" in server._wrong_with(wire.Hello("loops", Enrol("b", 1.0, 0.0)))
+    assert "commitment" in server._wrong_with(wire.Hello("loops", Enrol("a", 1.0, 0.5, "line\nline")))
+    assert server._wrong_with(wire.Hello("loops", Enrol("a", 1.0, 0.5))) == ""
     server.close()
 
 
@@ -186,7 +188,7 @@ def test_no_message_ends_the_server(tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever taking one message raises is logged with its sender; only an error of the run itself ends it."""
     inbox: queue.Queue[Any] = queue.Queue()
     server = Server(Inside([inbox], 0), {"a": 1}, HOST, lambda e: center(tmp_path, e), session=SESSION, progress=print)
-    hello = wire.encode(wire.Hello(Enrol("a", 1.0, 0.5)))
+    hello = wire.encode(wire.Hello("loops", Enrol("a", 1.0, 0.5)))
     monkeypatch.setattr(server, "_hello", lambda *_: 1 // 0)
     for frame in (b"", b"noise", hello):
         inbox.put(("somebody", frame))

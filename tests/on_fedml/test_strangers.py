@@ -138,7 +138,7 @@ def test_no_frame_costs_a_server_more_than_seconds_or_128_megabytes(start: Any, 
 
 def probe(link: GrpcTransport, server: Any, name: str) -> None:
     """The server answers a stranger who is not of the run, so it has read what was sent before."""
-    link.send(0, wire.encode(wire.Hello(Enrol(name, 1.0, 1.0))), 60.0)
+    link.send(0, wire.encode(wire.Hello("run", Enrol(name, 1.0, 1.0))), 60.0)
     server.says(f"which enrols as {name!r}")
 
 

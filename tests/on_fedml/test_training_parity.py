@@ -22,7 +22,11 @@ def runs(start: Any, needs: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
             folder = root / backend / name
             folder.mkdir(parents=True)
             incentive = {**INCENTIVE, "seed": SEED}
-            files[backend].append(write_config(folder, backend, name, rounds=ROUNDS, incentive=incentive))
+            files[backend].append(
+                write_config(
+                    folder, backend, name, rounds=ROUNDS, incentive=incentive, train_args={"learning_rate": 0.1}
+                )
+            )
     in_backends(start, needs, PROGRAM, files, root)
     return root
 

@@ -8,6 +8,7 @@ import pickle
 import struct
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,11 @@ def test_arrays_in_any_memory_order_and_numpy_scalars_travel() -> None:
 
 def test_signed_enrolment() -> None:
     key, other = PrivateKey("a"), PrivateKey("a")
-    enrol = Enrol("a", 10.0, 5.0, key=key.public.vkey, seen=12)
-    hello = wire.decode(wire.encode(wire.Hello(enrol, signed(key, enrolment("run", enrol)))))
+    enrol = Enrol("a", 10.0, 5.0, key=key.public.vkey, seen=12, tags="A" * 10**6)
+    hello = wire.decode(wire.encode(wire.Hello("run", enrol, signed(key, enrolment("run", enrol)))))
     assert hello.enrol == enrol
     assert not is_signed(key.public, enrolment("run", Enrol("a", 10.0, 5.0, key=enrol.key, seen=3)), hello.signature)
+    assert not is_signed(key.public, enrolment("run", replace(enrol, tags="A" * 16)), hello.signature)
     assert is_signed(key.public, enrolment("run", hello.enrol), hello.signature)
     assert not is_signed(other.public, enrolment("run", hello.enrol), hello.signature)
     assert not is_signed(key.public, enrolment("another run", hello.enrol), hello.signature)
@@ -209,5 +211,5 @@ def test_a_changed_byte_never_escapes(data: st.DataObject) -> None:
 
 
 def test_struct_is_as_documented() -> None:
-    assert wire.encode(Report("r", 0, "train", "a"))[:5] == b"FINC\x03"
+    assert wire.encode(Report("r", 0, "train", "a"))[:5] == b"FINC\x04"
     assert struct.calcsize("<4sBI") == wire.PREFIX.size

@@ -37,7 +37,7 @@ def connect(args: Any, rank: int, size: int, host: FedmlSettings, largest: Calla
         from .over_grpc import GrpcTransport, read_table
 
         table = required(args, "grpc_ipconfig_path")
-        return GrpcTransport(table, rank, size, largest(), tls.read(host, read_table(table, size)[rank]))
+        return GrpcTransport(table, rank, size, largest(), tls.read(host, read_table(table, size)[rank].reached))
     if host.tls_ca or host.tls_certificate or host.tls_key:
         raise SettingError(f"incentive.tls_ca and its fellows are for backend GRPC, not {backend}: leave them out.")
     if backend == "MPI":

@@ -13,8 +13,10 @@ import queue
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
+from fedml.core.distributed.communication.constants import CommunicationConstants
 from fedml.core.distributed.communication.grpc import grpc_comm_manager_pb2 as pb2
 from fedml.core.distributed.communication.grpc import grpc_comm_manager_pb2_grpc as service
 
@@ -51,7 +53,7 @@ class GrpcTransport:
         self._channels: dict[int, grpc.Channel] = {}
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=OPTIONS)
         service.add_gRPCCommManagerServicer_to_server(_Inbox(self._inbox, self._assembly), self._server)
-        address = self._addresses[rank]
+        address = self._addresses[rank].own
         try:
             bound = (
                 self._server.add_insecure_port(address)
@@ -67,7 +69,7 @@ class GrpcTransport:
 
     def send(self, rank: int, frame: bytes, timeout: float) -> None:
         if rank not in self._channels:
-            address = self._addresses[rank]
+            address = self._addresses[rank].reached
             self._channels[rank] = (
                 grpc.insecure_channel(address, options=OPTIONS)
                 if self._tls is None
@@ -83,7 +85,7 @@ class GrpcTransport:
             except grpc.RpcError as error:
                 # A call that was under way when the other end died fails at once; that end may be coming back.
                 if error.code() not in PASSING or time.monotonic() + PAUSE > end:
-                    where = f"rank {rank} at {self._addresses[rank]}"
+                    where = f"rank {rank} at {self._addresses[rank].reached}"
                     raise ConnectionError(f"{where}: {error.code().name}, {error.details()}") from None
                 if error.code() is BUSY and rank == SERVER:
                     end = time.monotonic() + timeout  # it is there, and will have time
@@ -141,12 +143,23 @@ def sender_of(context: grpc.ServicerContext) -> str:
     return certificate[0].decode() if certificate else context.peer().rsplit(":", 1)[0]
 
 
-def read_table(path: str, size: int) -> dict[int, str]:
-    """FedML's grpc_ipconfig.csv as rank -> "address:port"; a rank without a row is an error, not an open port."""
+class RankAddress(NamedTuple):
+    """Where a rank listens and where others reach it; they differ behind an ingress."""
+
+    own: str
+    reached: str
+
+
+def read_table(path: str, size: int) -> dict[int, RankAddress]:
+    """FedML's grpc_ipconfig.csv by rank; a rank without a row is an error, not an open port.
+
+    The columns are eid,rank,grpc_server_ip,grpc_server_port and perhaps ingress_ip; or receiver_id,ip as in FedML's
+    older examples, with its own numbering of ports.
+    """
     try:
         with Path(path).open(newline="") as file:
             rows = list(csv.DictReader(file))
-        table = {int(row["eid"]): f"{row['grpc_server_ip'].strip()}:{int(row['grpc_server_port'])}" for row in rows}
+        table = dict(_address(row) for row in rows)
     except OSError as error:
         raise SettingError(f"comm_args.grpc_ipconfig_path: {path} cannot be read ({error.strerror}).") from None
     except (KeyError, ValueError, AttributeError, TypeError):
@@ -156,6 +169,18 @@ def read_table(path: str, size: int) -> dict[int, str]:
     missing = [rank for rank in range(size) if rank not in table]
     if missing:
         raise SettingError(
-            f"comm_args.grpc_ipconfig_path: {path} has no row with eid {missing[0]}; ranks 0..{size - 1} need one."
+            f"comm_args.grpc_ipconfig_path: {path} has no row with eid {missing[0]}; ranks 0..{size - 1} need one: the "
+            "server, device_args.worker_num client processes (client_num_per_round where that is not given) and "
+            "incentive.auditors."
         )
     return table
+
+
+def _address(row: dict[str, str]) -> tuple[int, RankAddress]:
+    if "receiver_id" in row:
+        rank = int(row["receiver_id"])
+        own, port = row["ip"].strip(), CommunicationConstants.GRPC_BASE_PORT + rank
+    else:
+        rank, own, port = int(row["eid"]), row["grpc_server_ip"].strip(), int(row["grpc_server_port"])
+    ingress = (row.get("ingress_ip") or "").strip()
+    return rank, RankAddress(f"{own}:{port}", f"{own if ingress in ('', 'None') else ingress}:{port}")
