@@ -4,8 +4,8 @@
     client_app.py   app = strategic(ordinary_app, size=points_of_this_node, classes=10)
     pyproject.toml  [tool.flwr.app.config.incentive] mechanism = "2p-upbred", beta = "2", ...
 
-FedTrimmedAvg, FedMedian, Krum and MultiKrum replace Flower's own of the same names; RobustStrategy takes any rule by
-its name. Nothing here imports torch.
+FedTrimmedAvg, FedMedian, Krum, MultiKrum and Bulyan replace Flower's own of the same names; RobustStrategy takes any
+rule by its name. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from ...checks import nearest
 
 if TYPE_CHECKING:
     from .client import StrategicApp, play, points, strategic
-    from .robust import FedMedian, FedTrimmedAvg, Krum, MultiKrum, RobustStrategy
+    from .robust import Bulyan, FedMedian, FedTrimmedAvg, Krum, MultiKrum, RobustStrategy
     from .strategy import IncentiveStrategy
 
 __all__ = [
+    "Bulyan",
     "FedMedian",
     "FedTrimmedAvg",
     "IncentiveStrategy",
@@ -35,7 +36,7 @@ __all__ = [
 
 _MODULE_OF = {
     **dict.fromkeys(("StrategicApp", "play", "points", "strategic"), "client"),
-    **dict.fromkeys(("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "RobustStrategy"), "robust"),
+    **dict.fromkeys(("Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "RobustStrategy"), "robust"),
     "IncentiveStrategy": "strategy",
 }
 

@@ -15,16 +15,21 @@ from ... import draws
 from ...adversary import Misreport
 from ...agent import Agent, ClosedFormSite, LossSite, Site, Strategy, read_keys, worth_alone
 from ...audit import Auditor
-from ...errors import SettingError
+from ...errors import RunError, SettingError
 from ...game import Game
 from ...messages import Broadcast, Update
 from ...provenance import records as commitments
 from ...provenance.records import Commitment
-from .node import Number, agent_name, at_site, commitment_file, cost_of, keys_of, node_setting, notary
+from . import handout, legacy
+from .node import Number, agent_name, at_site, commitment_file, cost_of, keys_of, node_setting, notary, tag_key
 from .records import INCENTIVE, MESSAGE_TYPES, enrol_content, read_broadcast, report_content, to_arrays, to_record
 from .settings import read
 
 STATE = "fedincentive"  # our record in the node's context
+SECAGG = (
+    "The app has secaggplus_mod, but SecAgg+ is a workflow of Flower's own: the center would see only sums, and could "
+    "neither check nor pay for one agent's update. Take the mod out, or run Flower's workflow without a mechanism."
+)
 
 
 class Task:
@@ -48,7 +53,8 @@ class Task:
         """d_i = w_local - w, w_local from the app's own train function."""
         seed = draws.local_seed(self.settings.seed, self.agent, step)
         reply = self._call("train", w, {"points": [int(i) for i in points], "seed": seed})
-        local = to_arrays(next(iter(reply.array_records.values())))
+        record = next(iter(reply.array_records.values()))
+        local = to_arrays(record if not legacy.is_legacy(self.app) else legacy.named(record, w, self.agent))
         self.metrics = self.metrics or self._metrics(reply)  # the first training is the delivered one
         return {name: np.asarray(local[name] - array).astype(array.dtype, copy=False) for name, array in w.items()}
 
@@ -72,13 +78,24 @@ class Task:
         if self.settings.audited and (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(self.settings.threads)  # with others an update is not the same, bit for bit
         content = RecordDict({self.arrays: sent, self.config: ConfigRecord({**own, **extra})})
+        if legacy.is_legacy(self.app):
+            content = legacy.content(kind, sent, content[self.config])
         # Client processes may not address new messages; a reply to ours, with another type, is what the app gets.
         inner = Message(content, reply_to=self.message)
         inner.metadata.message_type = kind
-        return self.app(inner, self.context).content
+        try:
+            reply = self.app(inner, self.context)
+        except KeyError as error:
+            if "secagg" in str(error):
+                raise SettingError(SECAGG) from None
+            raise
+        if reply.has_error():  # a mod may answer so
+            raise RunError(f"The app of agent {self.agent!r} cannot {kind}: {reply.error.reason}")
+        return reply.content
 
-    @staticmethod
-    def _metrics(reply: RecordDict) -> dict[str, Any]:
+    def _metrics(self, reply: RecordDict) -> dict[str, Any]:
+        if legacy.is_legacy(self.app):
+            return legacy.metrics(reply)
         return {name: value for record in reply.metric_records.values() for name, value in record.items()}
 
 
@@ -125,7 +142,12 @@ class StrategicApp(ClientApp):
         if not message.has_content() or INCENTIVE not in message.content.config_records:
             if self._app is None:
                 raise SettingError("This app only plays: run it under fedincentive.plugins.flower.IncentiveStrategy.")
+            arrays = message.content.array_records if message.has_content() else {}
+            if legacy.is_legacy(self._app) and self._keys[0] in arrays:
+                return legacy.answer(self._app, message, context, *self._keys)
             return self._app(message, context)
+        if message.content[INCENTIVE]["phase"] == handout.PHASE:
+            return Message(handout.keep(message, context, self._keys[0]), reply_to=message)
         if (auditor := auditor_name(message, context)) is not None:
             return self._audit(auditor, message, context)
         task = Task(self._app, message, context, *self._keys)
@@ -136,6 +158,26 @@ class StrategicApp(ClientApp):
             content = self._answer(agent, task)
         return Message(content, reply_to=message)
 
+    # What is registered with the wrapper is the wrapped app's
+
+    def train(self, *arguments: Any, **named: Any) -> Any:
+        return self._inner.train(*arguments, **named)
+
+    def evaluate(self, *arguments: Any, **named: Any) -> Any:
+        return self._inner.evaluate(*arguments, **named)
+
+    def query(self, *arguments: Any, **named: Any) -> Any:
+        return self._inner.query(*arguments, **named)
+
+    def lifespan(self) -> Any:
+        return self._inner.lifespan()
+
+    @property
+    def _inner(self) -> ClientApp:
+        if self._app is None:
+            raise SettingError("This app only plays a game: no function can be registered with it.")
+        return self._app
+
     def _agent(self, task: Task) -> Agent:
         site = self._site(task)
         told = self._strategy or node_setting(task.context, "strategy", str)
@@ -143,7 +185,8 @@ class StrategicApp(ClientApp):
         signs, committed = notary(task.context, task.settings, task.agent), self._commitment(task, site)
         asked = task.told["phase"] in ("enrol", "accept")  # training alone is measured twice, never in a round
         alone = worth_alone(site, task.settings) if asked else None
-        said = {"commitment": committed, "budget": task.host.budget_of(task.agent), "alone": alone}
+        tagged = self._tags(task, site) if asked else None
+        said = {"commitment": committed, "budget": task.host.budget_of(task.agent), "alone": alone, "tags": tagged}
         return Agent(task.agent, site, strategy, s0=self._s0(task, site), lies=self._lies, notary=signs, **said)
 
     def _commitment(self, task: Task, site: Site) -> str | None:
@@ -158,6 +201,12 @@ class StrategicApp(ClientApp):
         text = "" if own is None else str(commitments.kept(path, own))
         task.context.state[STATE] = ConfigRecord({**memory, "commitment": text})
         return text or None
+
+    def _tags(self, task: Task, site: Site) -> str | None:
+        """The tags of the node's records, where sites look for copies at others'."""
+        key = tag_key(task.context, task.settings)
+        own = site.records() if key is not None and hasattr(site, "records") else None
+        return None if key is None or own is None else commitments.enrolled_tags(key, own)
 
     def _audit(self, name: str, message: Message, context: Context) -> Message:
         """Answer as the auditor whom this node is for: it does at an agent's site what the agent's node did."""
@@ -174,7 +223,7 @@ class StrategicApp(ClientApp):
             path = commitment_file(str(folder), settings, agent)
             return Commitment.read(path) if path.exists() else None
 
-        auditor = Auditor.of(read_keys(folder), name, site, commitments=kept)
+        auditor = Auditor.of(read_keys(folder), name, site, commitments=kept, tag_key=tag_key(context, settings))
         if told["phase"] == "enrol":
             return Message(enrol_content(auditor.enrol(), auditor.enrolment(told["run"])), reply_to=message)
         record = message.content.array_records.get(self._keys[0])
@@ -252,9 +301,15 @@ def play(game: Game, *, strategy: Strategy | str | None = None) -> StrategicApp:
     return StrategicApp(None, site, s0=lambda task, _: float(game.s0[game.agents.index(task.agent)]), strategy=strategy)
 
 
-def points(message: Message, size: int, config: str = "config") -> np.ndarray:
-    """Which of the node's `size` training points to train on: those its agent delivers; all under other strategies."""
-    chosen = message.content.config_records.get(config, {}).get("points")
+def points(message: Message | Mapping[str, Any], size: int, config: str = "config") -> np.ndarray:
+    """Which of the node's `size` training points to train on: those its agent delivers; all under other strategies.
+
+    A legacy client gives the `config` of its `fit` in the place of a message.
+    """
+    told = message if isinstance(message, Mapping) else message.content.config_records.get(config, {})
+    chosen = told.get("points")
+    if isinstance(chosen, bytes):
+        return legacy.points(chosen)
     return np.arange(size) if chosen is None else np.asarray(chosen, dtype=np.int64)
 
 

@@ -16,6 +16,7 @@ from ... import hosting
 from ...agent import Notary, read_keys
 from ...agent.notary import LOGS
 from ...errors import SettingError
+from ...provenance import records
 from ...provenance.keys import name_in_files
 from ...settings import Settings
 
@@ -49,6 +50,13 @@ def keys_of(context: Context, settings: Settings) -> str | None:
     if folder is None and settings.keys is not None and Path(settings.keys).is_dir():
         folder = settings.keys
     return folder
+
+
+def tag_key(context: Context, settings: Settings) -> bytes | None:
+    """The key of the tags, by the node's own `tags` or the run's; the run must have one."""
+    if settings.tags is None or not settings.audited:
+        return None
+    return records.tag_key(node_setting(context, "tags", str) or settings.tags)
 
 
 def at_site(context: Context, agent: str) -> Context:

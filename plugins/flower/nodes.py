@@ -1,7 +1,8 @@
 """Carries messages between the center and the nodes, and knows which node speaks for which agent.
 
 Flower's node ids change when a SuperNode is started again; agents have names. A name passes to another node only when
-its old node is gone, has missed the last round it was asked in, or the newcomer proves with the agent's key who it is.
+its old node is gone, has missed the last round it was asked in, or the newcomer proves who it is: with the agent's key,
+or with the node key that its name is bound to.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from flwr.serverapp import Grid
 from ...errors import ReportRefused, RunError
 from ...hosting import Session
 from ...messages import Enrol
+from .node_keys import NodeKeys
 from .records import INCENTIVE, MESSAGE_TYPES, read_enrol
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
@@ -31,8 +33,8 @@ Make = Callable[[int], Message]  # the message of this round for a node
 class Nodes:
     """The nodes of one run. Enrolment closes when the first round begins: nodes may change after that, agents not."""
 
-    def __init__(self, grid: Grid, session: Session) -> None:
-        self.grid, self.session, self.run = grid, session, session.settings.run
+    def __init__(self, grid: Grid, session: Session, keys: NodeKeys | None = None) -> None:
+        self.grid, self.session, self.run, self._keys = grid, session, session.settings.run, keys
         self._wanted = 0
         self.enrolled: dict[str, Enrol] = {}
         self.by_agent: dict[str, int] = {}
@@ -114,7 +116,14 @@ class Nodes:
             if waiting:
                 time.sleep(min(pause, max(0.0, end - time.monotonic())))
                 pause = min(1.5 * pause, LAST_POLL)
+        if waiting and silent:
+            log.warning("No answer after %g seconds from %s: absent.", timeout, ", ".join(sorted(silent)))
         self._missed = (self._missed - set(agents)) | silent
+
+    @property
+    def present(self) -> dict[str, int]:
+        """The agents that answered when they were last asked, and their nodes."""
+        return {agent: self.by_agent[agent] for agent in self.enrolled if agent not in self._missed}
 
     def refuse(self) -> None:
         """The reply that was just yielded is not acceptable."""
@@ -166,7 +175,7 @@ class Nodes:
                 continue
             try:
                 if message.has_error():
-                    raise ReportRefused(_short(message.error.reason))
+                    raise ReportRefused(_unwrapped(_short(message.error.reason)))
                 self._claim(node, *read_enrol(message.content, f"node {node}"))
             except ReportRefused as refusal:
                 self._failures[node] = str(refusal)[:LOGGED]
@@ -181,6 +190,8 @@ class Nodes:
             return
         if wrong := self.session.wrong_with(enrol, signature, max(self._wanted, len(self.enrolled)), self.enrolled):
             raise ReportRefused(f"Node {node}: {wrong}")
+        if self._keys is not None and (wrong := self._keys.wrong_with(name, node)):
+            raise ReportRefused(f"Node {node}: {wrong}")
         if name not in self.enrolled:
             if self._closed:
                 raise ReportRefused(
@@ -188,7 +199,7 @@ class Nodes:
                     f"{', '.join(sorted(self.enrolled))}: it may take part in the next run."
                 )
             self.enrolled[name], self.by_agent[name] = enrol, node
-        elif self.session.keys is not None:
+        elif self.session.keys is not None or self._keys is not None:
             self._move(name, node)
         else:
             self._claims[name] = node
@@ -213,6 +224,13 @@ class Nodes:
         log.info("Agent %s is back: node %d instead of %d.", name, node, self.by_agent[name])
         self.by_agent[name] = node
         self._missed.discard(name)
+
+
+def _unwrapped(reason: str) -> str:
+    """What Flower says where an app knows no such query: it was not made strategic."""
+    if "enrol" not in reason or not ("registered" in reason or "message type" in reason):
+        return reason
+    return f"its ClientApp is an ordinary one; wrap it with fedincentive.plugins.flower.strategic() ({reason})"
 
 
 def _short(reason: str | None) -> str:

@@ -28,7 +28,7 @@ METRICS = "metrics"
 MOST_CHARACTERS = 1000  # of a name or a signature
 # How each phase travels: scalars as queries, the model as Flower's own train and evaluate messages
 MESSAGE_TYPES = {
-    **{phase: f"query.{phase}" for phase in ("enrol", "audit", *SCALARS)},
+    **{phase: f"query.{phase}" for phase in ("enrol", "audit", "handout", *SCALARS)},
     "train": "train",
     "value": "evaluate",
 }
@@ -149,7 +149,8 @@ def read_report(content: RecordDict, agent: str, arrays_key: str) -> Report | No
 
 def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
     fields: dict[str, Any] = {"agent": enrol.agent, "s_max": float(enrol.s_max), "s0": float(enrol.s0)}
-    texts = {"commitment": enrol.commitment, "key": enrol.key, "anchor": enrol.anchor, "signature": signature}
+    names = ("commitment", "key", "anchor", "tags")
+    texts = {**{name: getattr(enrol, name) for name in names}, "signature": signature}
     numbers = {name: float(v) for name in ("budget", "alone") if (v := getattr(enrol, name)) is not None}
     fields |= {**{name: text for name, text in texts.items() if text is not None}, **numbers}
     fields |= {} if enrol.seen is None else {"seen": enrol.seen}
@@ -159,7 +160,7 @@ def enrol_content(enrol: Enrol, signature: str | None) -> RecordDict:
 def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
     """The enrolment and its signature; `sender` names the node in errors."""
     record = incentive(content, sender)
-    names = ("commitment", "key", "anchor", "signature")
+    names = ("commitment", "key", "anchor", "tags", "signature")
     texts = {key: _typed(record, key, str, sender) for key in names if key in record}
     numbers = {key: _number(record, key, sender) for key in ("budget", "alone")}
     signature = texts.pop("signature", None)

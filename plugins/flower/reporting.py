@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
 from flwr.app import MetricRecord, RecordDict
 
+from ...errors import SettingError
 from ...messages import RoundResult
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
@@ -28,9 +30,26 @@ def averages(contents: list[RecordDict], weight: str, average: MetricsOf) -> dic
 
 
 def numbers(found: RoundResult, minor: int) -> dict[str, Any]:
-    """The round's own numbers; lists are in the order of the agents' names."""
+    """The round's own numbers; lists are in the order of the agents' names, a worth is of those who answered."""
     return {
         **{f"incentive.{name}": float(value) for name, value in found.metrics.items()},
         "incentive.s": [float(points) for points in found.s.values()],
         "incentive.payments": [found.payments.get(agent, 0) / minor for agent in found.s],
+        **{f"incentive.worth.{agent}": float(value) for agent, (value, _) in found.worth.items()},
+        **{f"incentive.worth-interval.{agent}": float(half) for agent, (_, half) in found.worth.items()},
     }
+
+
+def utility(found: MetricRecord | None, key: str, cap: float) -> float:
+    """What a model is worth by a metric of evaluate_fn; a loss is cut at `cap`, where that of a diverged model is."""
+    name = key.lstrip("-")
+    value = None if found is None else found.get(name)
+    if not isinstance(value, (int, float)):
+        has = "nothing" if found is None else ", ".join(map(repr, found)) or "no metrics"
+        raise SettingError(
+            f"incentive.contribution needs the number {name!r} of every model, but evaluate_fn returned {has}: return "
+            "it, or name another metric with the strategy's utility_by_key."
+        )
+    if name == key:
+        return float(value)
+    return -min(float(value), cap) if math.isfinite(value) else -cap

@@ -5,9 +5,11 @@
 The arguments, the messages and the metrics are Flower's; the aggregation and its conventions are ours:
 
 - RobustStrategy is FedAvg with any rule by its name, those of other packages too.
-- FedTrimmedAvg cuts k per side, the smallest k with k/n >= beta, n being the nodes that answered. Flower cuts
-  int(beta * n), one too few where the product falls just below a whole number (28 of 100 at beta = 0.29). 2k >= n is an
-  error that says so, never a NaN model.
+- FedTrimmedAvg cuts k per side, the largest k with k/n <= beta, n being the nodes that answered. Flower's int(beta * n)
+  means the same, but is one too few where the product falls just below a whole number (28 of 100 at beta = 0.29).
+  `rounding="ceil"` takes the smallest k with k/n >= beta instead, as everywhere else in fedincentive: it withstands
+  every part of beta nodes, and 2k >= n is then an error.
+- Bulyan chooses n - 2f nodes by Krum, one after the other as in its paper; Flower takes the n - 2f best at once.
 - FedMedian takes the middle value, or the mean of the two middle ones; unweighted, as Flower's.
 - Krum and MultiKrum sum the squared distances to the n - f - 2 nearest others, taken from differences; Flower takes
   them from norms and products, which in float32 cancel. n >= 2f + 3 is required. The chosen are averaged by
@@ -25,6 +27,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy.multikrum import select_multikrum
 
 from ... import aggregation
 from ...errors import SettingError
@@ -38,8 +41,8 @@ class _Robust:
     rule: aggregation.Rule
     center: Update | None = None  # the model the round started from, where the rule asks for it
 
-    @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self, n: int) -> Mapping[str, Any]:
+        """The rule's options for n nodes that answered."""
         return {}
 
     def configure_train(self: Any, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Iterable[Message]:
@@ -54,7 +57,7 @@ class _Robust:
         contents = _contents(self, replies)
         if not contents:
             return None, None
-        rule, updates, options = self.rule, [_model(content) for content in contents], self.options
+        rule, updates, options = self.rule, [_model(content) for content in contents], self.options(len(contents))
         if rule.selects is not None:
             chosen = rule.selects(updates, **rule.arguments(len(updates), options))
             contents, updates = [contents[i] for i in chosen], [updates[i] for i in chosen]
@@ -85,19 +88,24 @@ class RobustStrategy(_Robust, flower.FedAvg):
         self.rule.check([*arguments, *(["center"] if "center" in self.rule.options else [])])
         super().__init__(**flowers)
 
-    @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self, n: int) -> Mapping[str, Any]:
         return self._options
 
 
 class FedTrimmedAvg(_Robust, flower.FedTrimmedAvg):
-    """The coordinate-wise trimmed mean: sum_{k < r <= n-k} x_(r) / (n - 2k), k the smallest with k/n >= beta."""
+    """The coordinate-wise trimmed mean: sum_{k < r <= n-k} x_(r) / (n - 2k), k the largest with k/n <= beta."""
 
     rule = aggregation.rule("trimmed-mean")
 
-    @property
-    def options(self) -> Mapping[str, Any]:
-        return {"alpha": self.beta}
+    def __init__(self, *arguments: Any, rounding: str = "floor", **named: Any) -> None:
+        if rounding not in ("floor", "ceil"):
+            raise SettingError(f"rounding is {rounding!r}: floor, as in Flower, or ceil.")
+        super().__init__(*arguments, **named)
+        self.rounding = rounding
+
+    def options(self, n: int) -> Mapping[str, Any]:
+        k = aggregation.trim_count(self.beta, n)  # the smallest with k/n >= beta
+        return {"trim": k - 1 if self.rounding == "floor" and k / n > self.beta else k}
 
 
 class FedMedian(_Robust, flower.FedMedian):
@@ -111,8 +119,7 @@ class MultiKrum(_Robust, flower.MultiKrum):
 
     rule = aggregation.rule("multi-krum")
 
-    @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self, n: int) -> Mapping[str, Any]:
         return {"f": self.num_malicious_nodes, "m": self.num_nodes_to_select}
 
 
@@ -121,9 +128,29 @@ class Krum(_Robust, flower.Krum):
 
     rule = aggregation.rule("krum")
 
-    @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self, n: int) -> Mapping[str, Any]:
         return {"f": self.num_malicious_nodes}
+
+
+class Bulyan(_Robust, flower.Bulyan):
+    """The mean of the n - 4f values nearest to the median of n - 2f nodes that Krum chooses one after the other.
+
+    As in Flower, fewer than 4f + 3 replies give no model; a `selection_rule` of one's own is Flower's to apply.
+    """
+
+    rule = aggregation.rule("bulyan")
+
+    def options(self, n: int) -> Mapping[str, Any]:
+        return {"f": self.num_malicious_nodes}
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        answered = list(replies)
+        few = sum(not message.has_error() for message in answered) < 4 * self.num_malicious_nodes + 3
+        if few or self.selection_rule is not select_multikrum:
+            return flower.Bulyan.aggregate_train(self, server_round, answered)
+        return super().aggregate_train(server_round, answered)
 
 
 def _contents(strategy: Any, replies: Iterable[Message]) -> list[RecordDict]:

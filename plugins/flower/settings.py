@@ -28,6 +28,14 @@ class FlowerSettings(hosting.HostSettings):
     """What the Flower host needs beside `fedincentive.Settings`."""
 
     agents: int = setting(checks.integer(1), 2, help="Agents that must enrol before the first round; more may.")
+    node_keys: Mapping[str, str] | None = setting(
+        checks.optional(checks.mapping),
+        None,
+        help="By agent, the public key of its node in Flower's SuperNode authentication: nobody else has its name.",
+    )
+    handout: bool = setting(
+        checks.flag, False, help="Send ledger, outcome and model to the nodes at the end; `keep` names their folder."
+    )
 
 
 def read(run_config: Mapping[str, Any], **defaults: Any) -> tuple[Settings, FlowerSettings]:

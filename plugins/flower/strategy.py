@@ -14,14 +14,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from ...center import Center, Outcome
-from ...errors import ReportRefused, RunError
+from ...contribution import METHODS
+from ...errors import ReportRefused, RunError, SettingError
 from ...hosting import Session
 from ...ledger import Ledger
 from ...messages import SCALARS, RoundResult, Update
 from ...payments import Oracles
 from ...settings import Settings
-from . import reporting
+from . import handout, reporting
+from .node_keys import NodeKeys
 from .nodes import LOGGED, Nodes
+from .overridden import Overridden
 from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
 from .settings import FlowerSettings, read
 
@@ -31,11 +34,15 @@ LAST_WORDS = 60.0  # seconds for the agents to take in how a signed run ended
 
 class IncentiveStrategy(FedAvg):
     """Plays a mechanism in place of FedAvg: scalar rounds are queries without arrays, training and valuations are
-    Flower's train and evaluate messages. Agents are sampled with `incentive.sampled`, not with Flower's fractions.
+    Flower's train and evaluate messages. `fraction_train` of `incentive.agents` is another way to say
+    `incentive.sampled`. After each training round the nodes evaluate the new model, as under FedAvg, unless
+    `fraction_evaluate` is 0. A subclass may override `aggregate_train`: it is called with the nodes' models while the
+    round is closed, and the arrays it returns are the model.
 
     `ledger` is an open ledger or where it is; what is not given is read from the settings. `buffers` names the arrays
-    that are not parameters (BatchNorm statistics). After `start`, `outcome` says how the run ended and `rounds` how
-    each round did, scalar rounds included.
+    that are not parameters (BatchNorm statistics). With `incentive.contribution`, `evaluate_fn` is also asked about the
+    models of coalitions; `utility_by_key` names the metric, after a minus where less is better. After `start`,
+    `outcome` says how the run ended and `rounds` how each round did, scalar rounds included.
     """
 
     def __init__(
@@ -49,10 +56,22 @@ class IncentiveStrategy(FedAvg):
         weighted_by_key: str = "num-examples",
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 1.0,
         train_metrics_aggr_fn: reporting.MetricsOf | None = None,
         evaluate_metrics_aggr_fn: reporting.MetricsOf | None = None,
+        utility_by_key: str = "-loss",
     ) -> None:
+        if fraction_train < 1.0:
+            if settings.sampled is not None:
+                raise SettingError(
+                    f"fraction_train = {fraction_train:g} and incentive.sampled = {settings.sampled} both say how many "
+                    "agents train in a round: give one of them."
+                )
+            settings = dataclasses.replace(settings, sampled=max(1, int(fraction_train * host.agents)))
         super().__init__(
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
             min_train_nodes=host.agents,
             min_evaluate_nodes=host.agents,
             min_available_nodes=host.agents,
@@ -63,7 +82,7 @@ class IncentiveStrategy(FedAvg):
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
         self.settings, self.host = settings, host
-        self.buffers, self.oracles = buffers, oracles
+        self.buffers, self.oracles, self.utility_by_key = buffers, oracles, utility_by_key
         self.outcome: Outcome | None = None
         self.rounds: list[RoundResult] = []
         self._ledger = ledger
@@ -73,6 +92,8 @@ class IncentiveStrategy(FedAvg):
         self._encoded: tuple[Update, ArrayRecord] | None = None
         self._told: dict[int, ConfigRecord] = {}  # the config of each step in an audited run: audits need the same
         self._asking: dict[int, str] = {}  # node -> agent of the round that is open
+        self._heard: dict[str, RecordDict] = {}  # agent -> the metrics beside its accepted report
+        self._closing: tuple[ArrayRecord, MetricRecord] | None = None
 
     @classmethod
     def from_context(cls, context: Context, **options: Any) -> IncentiveStrategy:
@@ -83,7 +104,11 @@ class IncentiveStrategy(FedAvg):
     @property
     def center(self) -> Center:
         if self._center is None:
-            raise RunError(f"{type(self).__name__} has no center yet: it is made when start() has enrolled the agents.")
+            raise RunError(
+                f"{type(self).__name__} has no center yet: it is made when its own start() has enrolled the agents. A "
+                "strategy that wraps another, such as Flower's DifferentialPrivacy... ones, calls a start() without "
+                "contribute rounds and payments: use a mod at the clients for privacy (docs/flower.md)."
+            )
         return self._center
 
     @property
@@ -102,7 +127,12 @@ class IncentiveStrategy(FedAvg):
         """Log the settings of the run."""
         s = self.settings
         log.info(
-            "Mechanism %s: run %s, %d training rounds, beta %s, gamma %g", s.mechanism, s.run, s.rounds, s.beta, s.gamma
+            "Mechanism %s: run %s, %d training rounds, beta %s%s",
+            s.mechanism,
+            s.run,
+            s.rounds,
+            s.beta,
+            "" if s.gamma is None else f", gamma {s.gamma:g}",
         )
         log.info("At least %d agents; a round waits %g seconds for them", self.host.agents, self.host.round_timeout)
 
@@ -122,23 +152,29 @@ class IncentiveStrategy(FedAvg):
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         wait = self.host.round_timeout if timeout is None else timeout
         self.summary()
-        session = Session(self.settings, self.host, log, ledger=self._ledger, oracles=self.oracles)
+        session = Session(self.settings, self.host, log, ledger=self._ledger, oracles=self._oracles(evaluate_fn))
         self._session = session
         try:
-            session.preflight()
+            session.preflight(network=self.host.node_keys is None)
             self._begin(grid, initial_arrays, session)
             result = Result(arrays=initial_arrays)
             configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
-            self._evaluate_centrally(evaluate_fn, 0, result)
+            self._evaluate_centrally(evaluate_fn, self.center.run.trained, result)  # a resumed run is not at 0
             while not self.center.done:
                 self._play_round(grid, wait, configs, evaluate_fn, result)
             if self.center.run.signed:  # everyone sees the last entries with the others' cosignatures
                 list(self._exchange(self._messages(RecordDict(), "done"), min(wait, LAST_WORDS)))
             self.outcome = session.conclude(self.center)
+            if self.host.handout:
+                self._hand_out(self.outcome, min(wait, LAST_WORDS))
         finally:
             session.close()
         result.arrays = self._model()
         log.info("The run took %.1f seconds", time.monotonic() - begun)
+        log.info("Final results:")
+        for line in str(result).splitlines():
+            log.info("\t%s", line)
+        log.info("Ledger: %s; state, model and manifest: %s", session.ledger.address, session.state_path)
         return result
 
     def _play_round(self, grid: Grid, wait: float, configs: Any, evaluate_fn: Any, result: Result) -> None:
@@ -157,15 +193,18 @@ class IncentiveStrategy(FedAvg):
             if self.settings.audited:
                 told = messages[0].content.config_records.get(self.configrecord_key)
                 self._told |= {} if told is None else {broadcast.step: told}
-            arrays, metrics = self.aggregate_train(step, self._exchange(messages, wait))
-            if arrays is not None and metrics is not None:
-                result.train_metrics_clientapp[step] = metrics
+            replies = self._exchange(messages, wait)
+            overridden = type(self).aggregate_train is not IncentiveStrategy.aggregate_train
+            found = Overridden(self, step).train(replies) if overridden else self.aggregate_train(step, replies)
+            if found[0] is not None and found[1] is not None:
+                result.train_metrics_clientapp[step] = found[1]
+                self._evaluate_at_nodes(step, configs[1], wait, result)
                 self._evaluate_centrally(evaluate_fn, step, result)
         else:
             messages = self.configure_evaluate(step, self._model(), configs[1], grid)
-            found = self.aggregate_evaluate(step, self._exchange(messages, wait))
-            if found is not None:
-                result.evaluate_metrics_clientapp[broadcast.step + 1] = found
+            metrics = self.aggregate_evaluate(step, self._exchange(messages, wait))
+            if metrics is not None:
+                result.evaluate_metrics_clientapp[step] = metrics
 
     # Flower's four methods: what is sent, and what is made of the replies
 
@@ -179,6 +218,8 @@ class IncentiveStrategy(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Close the training round: the next model, the agents' own metrics, and the round's."""
+        if self._closing is not None:  # a subclass asks what the center made of the round that it is closing
+            return self._closing
         found, contents = self._close(replies)
         if found.repeated:
             return None, None
@@ -239,7 +280,7 @@ class IncentiveStrategy(FedAvg):
 
     def _close(self, replies: Iterable[Message]) -> tuple[RoundResult, list[RecordDict]]:
         """Submit every reply as its agent's report and end the round."""
-        contents = {}
+        self._heard = contents = dict[str, RecordDict]()
         for reply in replies:
             agent = self._asking.get(reply.metadata.src_node_id)
             if agent is None or reply.has_error():
@@ -256,16 +297,63 @@ class IncentiveStrategy(FedAvg):
         self.session.note(found)
         return found, [contents[agent] for agent in sorted(contents)]
 
+    def _evaluate_at_nodes(self, step: int, config: ConfigRecord, wait: float, result: Result) -> None:
+        """What FedAvg does after each round: the nodes that are there evaluate the model, by their app alone. Where a
+        value round follows, that is the same."""
+        nodes = self.nodes.present
+        if self.fraction_evaluate <= 0 or self.center.broadcast().phase == "value" or not nodes:
+            return
+        content = self._content(step, self._model(), config)
+
+        def make(node: int) -> Message:
+            return Message(content, dst_node_id=node, message_type=MESSAGE_TYPES["value"])
+
+        replies = [reply.content for _, reply in self.nodes.ask(sorted(nodes), make, wait)]
+        if own := reporting.averages(replies, self.weighted_by_key, self.evaluate_metrics_aggr_fn):
+            result.evaluate_metrics_clientapp[step] = MetricRecord(own)
+
     def _evaluate_centrally(self, evaluate_fn: Any, step: int, result: Result) -> None:
         found = None if evaluate_fn is None else evaluate_fn(step, self._model())
         if found is not None:
             log.info("Evaluation of the model after %d rounds at the server: %s", step, dict(found))
             result.evaluate_metrics_serverapp[step] = found
 
+    def _hand_out(self, ended: Outcome, wait: float) -> None:
+        """The nodes' own copies of what is in the server's folder."""
+        nodes, key = self.nodes.present, self.arrayrecord_key
+        content = handout.content(ended.run, ended, self.session.ledger, self._model(), key)
+
+        def make(node: int) -> Message:
+            return Message(content, dst_node_id=node, message_type=MESSAGE_TYPES[handout.PHASE])
+
+        replies = self.nodes.ask(sorted(nodes), make, wait) if nodes else ()
+        kept = [agent for agent, reply in replies if reply.content.config_records.get(INCENTIVE, {}).get("kept")]
+        log.info("Ledger, outcome and model are kept at the nodes of: %s", ", ".join(sorted(kept)) or "nobody")
+
     # The start
 
+    def _oracles(self, evaluate_fn: Any) -> Oracles:
+        """What the center can check; where contribution values need one, a utility from the user's evaluate_fn."""
+        how = self.settings.contribution
+        if how not in METHODS or self.oracles.utility is not None:
+            return self.oracles
+        if evaluate_fn is None:
+            raise SettingError(
+                f"incentive.contribution is {how!r}, which evaluates models at the server: give start() an evaluate_fn "
+                f"that returns {self.utility_by_key.lstrip('-')!r}, or set contribution to 'cgsv', which needs none."
+            )
+
+        def utility(w: Update) -> float:
+            found = evaluate_fn(self.center.broadcast().step + 1, to_record(w))
+            return reporting.utility(found, self.utility_by_key, self.settings.loss_cap)
+
+        return dataclasses.replace(self.oracles, utility=utility)
+
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord, session: Session) -> None:
-        self._nodes = Nodes(grid, session)
+        bound = self.host.node_keys
+        if bound is not None:
+            log.info("Names are bound to Flower's node keys: that a node is an agent's is the SuperLink's word.")
+        self._nodes = Nodes(grid, session, None if bound is None else NodeKeys(grid, bound))
         enrolled = self.nodes.enrol(self.host.agents, self.host.join_timeout)
         log.info("%d agents enrolled: %s", len(enrolled), ", ".join(enrol.agent for enrol in enrolled))
         self._center = session.center(enrolled, to_arrays(initial_arrays), tuple(self.buffers))

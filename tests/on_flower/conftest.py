@@ -139,7 +139,7 @@ class Flower:
         assert waited(lambda: listening(port) or process.poll() is not None, 300), f"{log} does not listen on {port}"
         assert process.poll() is None, self.log(log)
 
-    def run(self, command: str, timeout: float = 550) -> str:
+    def run(self, command: str, timeout: float = 1800) -> str:
         """A program that ends; its output. A failure shows it."""
         return shell(command, cwd=self.app, env=self.env, together=True, timeout=timeout).stdout
 

@@ -25,8 +25,10 @@ AGENTS = ("agent-1", "agent-2", "agent-3")
 
 
 def own(context: Context) -> np.ndarray:
-    index = int(context.node_config["partition-id"])
-    return index + np.linspace(-1, 1, 20 * (index + 1))
+    """The records of a node; some of agent-2's are those of agent-1, where the run's config says so."""
+    index, copies = int(context.node_config["partition-id"]), int(context.run_config.get("copies", 0))
+    mine = index + np.linspace(-1, 1, 20 * (index + 1))
+    return np.r_[np.linspace(-1, 1, 20)[:copies], mine[copies:]] if index == 1 else mine
 
 
 def ordinary(share: float = 1.0) -> ClientApp:
@@ -62,11 +64,15 @@ def site(share: float = 1.0) -> Any:
     )
 
 
-def played(grid_class: Any, folder: Path, liar: str | None = None, **node: Any) -> dict[str, int]:
+def played(grid_class: Any, folder: Path, liar: str | None = None, copies: int = 0, **node: Any) -> dict[str, int]:
     """Who failed in which step, in a run of three agents and three auditors, each at its node."""
     folder_of(folder / "keys", [*AGENTS, *AUDITORS])
     config = {"mechanism": "fedavg", "run": "r", "rounds": 3, "agents": 3, "start": 1.0, "keys": str(folder / "keys")}
+    if copies:
+        (folder / "tags.key").write_text("ab" * 32)
+        config["tags"] = str(folder / "tags.key")
     grid = grid_class({f"incentive.{k}": v for k, v in {**config, "auditors": "ann, bea, cleo"}.items()})
+    grid.run_config["copies"] = copies
     for i, agent in enumerate(AGENTS):
         grid.join(site(0.5 if agent == liar else 1.0), partition_id=i, num_partitions=6)
     for k, auditor in enumerate(AUDITORS):
@@ -92,6 +98,14 @@ def test_honest_nodes_pass_every_audit(grid: Any, tmp_path: Path, node: dict[str
 
 def test_a_node_that_trains_on_half_of_its_points_is_caught(grid: Any, tmp_path: Path) -> None:
     assert played(grid, tmp_path, "agent-2") == {"agent-2": 0}
+
+
+def test_records_of_another_node_do_not_count(grid: Any, tmp_path: Path) -> None:
+    assert played(grid, tmp_path, copies=7) == {}
+    with open_ledger(tmp_path / "r" / "ledger.sqlite") as book:
+        agreed = next(book.entries("r")).entry.inputs["terms"]["agents"]
+    assert agreed["agent-2"]["duplicates"] == {"agent-1": 7}
+    assert (agreed["agent-2"]["s_max"], agreed["agent-2"]["enrolled"]) == (33 * 10**6, 40 * 10**6)
 
 
 def test_an_auditor_without_a_node_is_named(grid: Any, tmp_path: Path) -> None:

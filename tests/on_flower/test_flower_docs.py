@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from defaults import written
 from fedincentive.plugins.flower.settings import FlowerSettings, nested, read
 
 if sys.version_info >= (3, 11):
@@ -22,7 +23,7 @@ def test_the_table_of_host_settings_is_the_schema() -> None:
     table = dict(re.findall(r"^\| `([a-z-]+)` \| (\S+) \|", text, flags=re.M))
     fields = {field.name.replace("_", "-"): field.default for field in dataclasses.fields(FlowerSettings)}
     assert {key: value.strip('`"') for key, value in table.items()} == {
-        key: f"{value:g}" if isinstance(value, (int, float)) else value or "none" for key, value in fields.items()
+        key: written(value) for key, value in fields.items()
     }
 
 

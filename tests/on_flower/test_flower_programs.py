@@ -16,6 +16,7 @@ from typing import Any
 import data_parity
 import pytest
 import yaml
+from gains import contribute_rounds, gains
 from keyring import folder_of
 from parity import GAME, INCENTIVE, MECHANISMS, ROUNDS, RUN, head_of, in_engine, ledger_of
 from ports import free_port
@@ -26,8 +27,9 @@ from fedincentive.ledger.verify import verify
 
 README = (Path(__file__).parents[2] / "examples" / "flower" / "README.md").read_text()
 SUPERLINK = "flower-superlink --insecure --host 127.0.0.1"
-pytestmark = pytest.mark.timeout(1200)  # a busy machine may need it; a quiet one less than five minutes for all
-FAST = "incentive.gamma=400.0 incentive.join-timeout=120.0"
+# A quiet machine needs less than five minutes for all; on one with fifteen processes a core a run took ten.
+pytestmark = pytest.mark.timeout(3600)
+FAST = "incentive.join-timeout=120.0"
 
 
 def commands(section: str) -> list[str]:
@@ -185,7 +187,10 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     said = simulated(simulation, f"{export}\n{paid}")
     assert "10 agents enrolled: agent-01, " in said
     assert "(2p-upbred) ended: complete" in said
-    assert "agent-10: 244 of 244 points, balance +222.000000" in said
+    assert "agent-10: 244 of 244 points, balance +66.600000" in said
+    run = ledger_of(simulation.app, "ten").parent
+    assert min(gains(run, cost=0.5).values()) > 0.0 and contribute_rounds(run) == 2
+    assert "Before the first round of ten" in said and "nobody for certain" in said
     payments = [float(x) for x in re.findall(r"agent-\d\d: .* balance (\S+)", said)]
     assert len(payments) == 10 and abs(sum(payments)) < 1e-9
     accuracy = [float(x) for x in re.findall(r"'accuracy': ([0-9.]+)", said)]
@@ -194,7 +199,8 @@ def test_readme_simulation_with_ten_agents(simulation: Any) -> None:
     simulation.run(verified)
     without = simulated(simulation, f"{export}\n{unpaid}")
     assert "(fedavg-strategic) ended: complete" in without
-    assert [float(x) for x in re.findall(r"agent-\d\d: (\S+) of", without)] == [0.0] * 10
+    given = [float(x) for x in re.findall(r"agent-\d\d: (\S+) of", without)]
+    assert len(given) == 10 and sum(given) < 0.7 * 1438
 
 
 def test_closed_form_games_give_the_engines_ledgers_in_simulation(simulation: Any, tmp_path: Path) -> None:
@@ -235,7 +241,7 @@ def with_ports(command: str, flower: Any) -> str:
 def test_readme_deployment_with_two_sites(flower: Any, sites: Any) -> None:
     *_, run, verified = commands("Deployment: two sites")
     begun = time.monotonic()
-    said = flower.run(run, timeout=550)
+    said = flower.run(run)
     flower.pace = (time.monotonic() - begun) / said.count("Round ")
     assert "2 agents enrolled: north, south" in said
     assert "(2p-upbred) ended: complete" in said
@@ -249,7 +255,7 @@ def test_a_site_that_is_killed_comes_back_under_its_name(flower: Any, sites: Any
     patience = max(20.0, 3 * getattr(flower, "pace", 20.0))  # what a round takes depends on the machine
     settings = f'incentive.run="back" {FAST} incentive.rounds=8 incentive.round-timeout={patience:.1f}'
     run = flower.start(f"flwr run . sites --stream --run-config '{settings}'", "killed")
-    flower.says("killed", "Round 1 (train)", 15 * patience, run)
+    flower.says("killed", "(train)", 15 * patience, run)
     sites["south"].send_signal(signal.SIGKILL)
     end_children(flower, sites["south"].pid)
     flower.says("killed", "absent south", 15 * patience, run)
@@ -261,7 +267,7 @@ def test_a_site_that_is_killed_comes_back_under_its_name(flower: Any, sites: Any
     old, new = re.search(r"Agent south is back: node (\d+) instead of (\d+)", said).groups()
     assert old != new
     after = said[said.index("Agent south is back") :]
-    assert "absent" not in after, "it answers again"
+    assert "absent south" not in after, "it answers again"
     with ledger.read(ledger_of(flower.app, "back")) as book:
         tranches = [entry for entry in book.entries("back") if entry.kind == "tranche"]
         assert {account for entry in tranches for account in entry.postings} <= {"north", "south"}
@@ -287,7 +293,7 @@ def test_a_closed_form_game_gives_the_engines_ledger_in_deployment(flower: Any, 
     changes = {"gamma": 1000.0, "rounds": 1}
     parity_app(tmp_path / "app", two, {**INCENTIVE, **changes}, ["2p-upbred"], "dep")
     results = tmp_path / "results"
-    flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'", timeout=550)
+    flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{results}\"'")
     expected = in_engine("2p-upbred", tmp_path, two, run="dep", **changes)
     assert head_of(results / "2p-upbred" / "dep" / "ledger.sqlite") == expected
 
@@ -335,7 +341,7 @@ def test_a_site_that_trains_on_half_of_its_points_is_caught_in_deployment(
     paid = {"beta": "3", "steering": "1", "gamma": 400.0, "rounds": 1}
     named = {"agents": 2, "auditors": ",".join(auditors), "keys": str(keys), "start": 1.0}
     write_app(tmp_path / "app", LIAR + SERVER.format(names=["2p-upbred"], run="liar"), {**paid, **named})
-    said = flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{tmp_path}\"'", timeout=550)
+    said = flower.run(f"flwr run {tmp_path / 'app'} sites --stream --run-config 'results=\"{tmp_path}\"'")
     assert "Agent south failed the audit of step 0: made again, the update is" in said, said[-3000:]
     with ledger.read(tmp_path / "2p-upbred" / "liar" / "ledger.sqlite") as book:
         assert verify(book, recompute=True).clean

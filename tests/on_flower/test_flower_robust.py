@@ -10,7 +10,7 @@ from flwr.serverapp import strategy as theirs
 from flwr.supercore.task_identity import TaskIdentity
 from packages import install_shrunk_mean
 
-from fedincentive.aggregation import trim_count
+from fedincentive.aggregation import rule, trim_count
 from fedincentive.errors import AggregationError, SettingError
 
 
@@ -51,6 +51,11 @@ def aggregated(strategy: theirs.FedAvg, answers: list[Message]) -> dict[str, np.
     [
         ("FedTrimmedAvg", {"beta": 0.2}, 10),
         ("FedTrimmedAvg", {"beta": 0.0}, 4),
+        ("FedTrimmedAvg", {"beta": 0.2}, 7),
+        ("FedTrimmedAvg", {"beta": 0.4}, 2),
+        ("FedTrimmedAvg", {"beta": 0.49}, 3),
+        ("FedTrimmedAvg", {"beta": 0.3}, 1),
+        ("Bulyan", {"num_malicious_nodes": 0}, 5),
         ("FedMedian", {}, 7),
         ("FedMedian", {}, 8),
         ("Krum", {"num_malicious_nodes": 2}, 9),
@@ -89,7 +94,28 @@ def test_half_is_an_error_and_never_nan(n: int) -> None:
 
 def test_a_trim_that_leaves_nothing_is_an_error() -> None:
     with pytest.raises(AggregationError, match="leaves nothing of n=2"):
-        ours.FedTrimmedAvg(beta=0.4).aggregate_train(1, replies(models(2)))
+        ours.FedTrimmedAvg(beta=0.4, rounding="ceil").aggregate_train(1, replies(models(2)))
+    with pytest.raises(SettingError, match="rounding is 'up'"):
+        ours.FedTrimmedAvg(rounding="up")
+
+
+def test_the_trim_is_the_whole_part_and_always_leaves_a_model() -> None:
+    """Against exact fractions of the written numbers, for all n and two digits of beta."""
+    for n in range(1, 60):
+        for hundredths in range(50):
+            strategy = ours.FedTrimmedAvg(beta=hundredths / 100)
+            assert strategy.options(n) == {"trim": hundredths * n // 100} and 2 * (hundredths * n // 100) < n
+            strategy.rounding = "ceil"
+            assert strategy.options(n) == {"trim": -(-hundredths * n // 100)}
+
+
+def test_bulyan_is_the_papers_and_gives_no_model_to_too_few() -> None:
+    values = [{"w": np.float64([v])} for v in (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 1e6)]
+    got = aggregated(ours.Bulyan(num_malicious_nodes=1), replies(values))["w"]
+    assert got == rule("bulyan").use([value["w"] for value in values], f=1) and abs(got[0] - 1.0) < 0.1
+    assert ours.Bulyan(num_malicious_nodes=2).aggregate_train(1, replies(values)) == (None, None)
+    chosen = ours.Bulyan(num_malicious_nodes=1, selection_rule=lambda contents, f, m: contents[:m])
+    assert aggregated(chosen, replies(values))["w"][0] == pytest.approx(1.0)
 
 
 def test_krum_finds_the_cluster_that_float32_products_lose() -> None:
@@ -128,7 +154,7 @@ def test_no_replies_give_no_model() -> None:
 @pytest.mark.parametrize(
     ("rule", "options", "strategy"),
     [
-        ("trimmed-mean", {"alpha": 0.2}, ours.FedTrimmedAvg(beta=0.2)),
+        ("trimmed-mean", {"alpha": 0.2}, ours.FedTrimmedAvg(beta=0.2, rounding="ceil")),
         ("median", {}, ours.FedMedian()),
         ("krum", {"f": 2}, ours.Krum(num_malicious_nodes=2)),
         ("multi-krum", {"f": 2, "m": 3}, ours.MultiKrum(num_malicious_nodes=2, num_nodes_to_select=3)),

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedincentive.plugins.flower import IncentiveStrategy, play, points, strategic
+from fedincentive.plugins.flower import IncentiveStrategy, play, strategic
 from fedincentive.plugins.flower.records import enrol_content, read_enrol
 from fedincentive.plugins.flower.settings import read
+from flower_task import FAST, deployed, first, size, started, task
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
@@ -24,56 +25,6 @@ from fedincentive.ledger.verify import verify
 from fedincentive.messages import Enrol
 from fedincentive.provenance import receipts
 
-FAST = {"incentive.gamma": 1000.0, "incentive.rounds": 2, "incentive.cost": 0.5, "incentive.run": "r"}
-
-
-def task(calls: list[tuple[str, Any]]) -> ClientApp:
-    """An ordinary app: a node's data are numbers around its index, the model their mean; it knows no incentives."""
-    app = ClientApp()
-
-    def data(context: Context) -> np.ndarray:
-        index = int(context.node_config["partition-id"])
-        return index + np.linspace(-1, 1, size(context), dtype=np.float32)
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        mine = points(message, size(context))
-        calls.append(("train", mine))
-        w = message.content["arrays"]["w"].numpy()
-        new = w + 0.5 * (data(context)[mine].mean() - w)
-        metrics = MetricRecord({"num-examples": len(mine), "mean": float(new[0])})
-        return Message(RecordDict({"arrays": ArrayRecord({"w": Array(new)}), "metrics": metrics}), reply_to=message)
-
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        calls.append(("evaluate", None))
-        w = message.content["arrays"]["w"].numpy()
-        metrics = MetricRecord({"num-examples": 5, "loss": float(((data(context) - w) ** 2).mean() / 100)})
-        return Message(RecordDict({"metrics": metrics}), reply_to=message)
-
-    return app
-
-
-def size(context: Context) -> int:
-    return 10 * (int(context.node_config["partition-id"]) + 1)
-
-
-def first() -> ArrayRecord:
-    return ArrayRecord({"w": Array(np.zeros(1, np.float32))})
-
-
-def started(grid: Any, tmp_path: Path, **options: Any) -> tuple[IncentiveStrategy, Any]:
-    strategy = IncentiveStrategy(*read({**grid.run_config, "incentive.output": str(tmp_path)}), **options)
-    return strategy, strategy.start(grid, first())
-
-
-def deployed(grid_class: Any, n: int, calls: list[Any], **config: Any) -> Any:
-    grid = grid_class(
-        {**FAST, "incentive.agents": n, **{f"incentive.{k}".replace("_", "-"): v for k, v in config.items()}}
-    )
-    grid.join_all(strategic(task(calls), size=size, classes=10), n)
-    return grid
-
 
 def test_two_phases_end_to_end(grid: Any, tmp_path: Path) -> None:
     calls: list[tuple[str, Any]] = []
@@ -86,7 +37,7 @@ def test_two_phases_end_to_end(grid: Any, tmp_path: Path) -> None:
     assert sorted(result.train_metrics_clientapp) == [1, 2]
     assert result.train_metrics_clientapp[1]["incentive.s"] == [10.0, 20.0, 30.0, 40.0]
     assert "mean" in result.train_metrics_clientapp[2] and "incentive.welfare" in result.train_metrics_clientapp[2]
-    assert sorted(result.evaluate_metrics_clientapp) == [2] and "loss" in result.evaluate_metrics_clientapp[2]
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2] and "loss" in result.evaluate_metrics_clientapp[2]
     assert np.array_equal(result.arrays["w"].numpy(), strategy.center.w["w"])
     with ledger.read(tmp_path / "r" / "ledger.sqlite") as book:
         assert book.head().hash == outcome.head
@@ -131,7 +82,8 @@ def test_every_mechanism_runs_by_name(mechanism: str, grid: Any, tmp_path: Path)
     grid = deployed(grid, 4, [], mechanism=mechanism, gamma=2.0, alpha=0.25)
     strategy, result = started(grid, tmp_path)
     assert strategy.outcome.mechanism == mechanism and strategy.outcome.trained == 2
-    assert (len(result.evaluate_metrics_clientapp) == 2) == (mechanism == "t-upbred")
+    valued = [record for record in result.evaluate_metrics_clientapp.values() if "incentive.s" in record]
+    assert len(result.evaluate_metrics_clientapp) == 2 and (len(valued) == 2) == (mechanism == "t-upbred")
 
 
 def test_fedavg_strategic_needs_the_first_model(grid: Any, tmp_path: Path) -> None:
@@ -252,6 +204,73 @@ def test_partial_participation(grid: Any, tmp_path: Path) -> None:
     assert len(trained) == 10
     assert len({message.metadata.dst_node_id for message in trained}) > 2
     assert sum(strategy.outcome.payments.values()) == 0
+
+
+def centrally(step: int, arrays: ArrayRecord) -> MetricRecord:
+    """A user's evaluate_fn: the loss at 3, and an accuracy that is not one."""
+    w = float(arrays["w"].numpy()[0])
+    return MetricRecord({"loss": (w - 3.0) ** 2, "accuracy": w})
+
+
+def test_values_come_from_the_users_evaluation_and_sum_to_what_it_gained(grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 4, [], sampled=2, rounds=4, contribution="exact", mechanism="upbred")
+    strategy = IncentiveStrategy(*read({**nodes.run_config, "incentive.output": str(tmp_path)}))
+    result = strategy.start(nodes, first(), evaluate_fn=centrally)
+    gained: dict[str, list[float]] = {}
+    for step, metrics in result.train_metrics_clientapp.items():
+        own = {name[16:]: metrics[name] for name in metrics if name.startswith("incentive.worth.")}
+        before, after = (result.evaluate_metrics_serverapp[k]["loss"] for k in (step - 1, step))
+        assert len(own) == 2 and sum(own.values()) == pytest.approx(before - after, abs=1e-5)
+        assert all(metrics[f"incentive.worth-interval.{agent}"] == 0.0 for agent in own)
+        for agent, value in own.items():
+            gained.setdefault(agent, []).append(value)
+    assert strategy.outcome.worth == pytest.approx({agent: np.mean(values) for agent, values in gained.items()})
+    with ledger.read(tmp_path / "r" / "ledger.sqlite") as book:
+        assert [entry.kind for entry in book.entries("r")].count("worth") == 4
+        assert verify(book, recompute=True).findings == ()
+
+
+@pytest.mark.parametrize(("key", "sign"), [("accuracy", 1.0), ("-accuracy", -1.0)])
+def test_the_metric_of_values_can_be_chosen(key: str, sign: float, grid: Any, tmp_path: Path) -> None:
+    nodes = deployed(grid, 2, [], rounds=1, contribution="loo", mechanism="fedavg")
+    strategy = IncentiveStrategy(*read({**nodes.run_config, "incentive.output": str(tmp_path)}), utility_by_key=key)
+    strategy.start(nodes, first(), evaluate_fn=centrally)
+    trained = next(result for result in strategy.rounds if result.phase == "train")
+    ends = [0.5 * index for index in (0.0, 1.0)]  # each moves w halfway to its mean
+    both = sum(ends) / 2
+    expected = {"agent-1": sign * (both - ends[1]), "agent-2": sign * (both - ends[0])}
+    assert {agent: value for agent, (value, _) in trained.worth.items()} == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("evaluate_fn", "words"),
+    [
+        (None, "'gtg', which evaluates models at the server: give start\\(\\) an evaluate_fn that returns 'loss'"),
+        (lambda step, arrays: None, "evaluate_fn returned nothing"),
+        (
+            lambda step, arrays: MetricRecord({"acc": 0.5}),
+            "evaluate_fn returned 'acc': return it, or .* utility_by_key",
+        ),
+    ],
+)
+def test_values_without_an_evaluation_are_refused_by_name(
+    evaluate_fn: Any, words: str, grid: Any, tmp_path: Path
+) -> None:
+    nodes = deployed(grid, 2, [], contribution="gtg", mechanism="fedavg")
+    strategy = IncentiveStrategy(*read({**nodes.run_config, "incentive.output": str(tmp_path)}))
+    with pytest.raises(SettingError, match=words):
+        strategy.start(nodes, first(), evaluate_fn=evaluate_fn)
+
+
+def test_an_infinite_loss_counts_as_the_cap(grid: Any, tmp_path: Path) -> None:
+    """Whoever sends an update that ruins the model must not end the run."""
+    nodes = deployed(grid, 3, [], rounds=1, contribution="exact", mechanism="fedavg", loss_cap=7.0, accept_losses=True)
+    worst = lambda step, arrays: MetricRecord({"loss": float("inf") if arrays["w"].numpy()[0] > 0.6 else 1.0})  # noqa: E731
+    strategy = IncentiveStrategy(*read({**nodes.run_config, "incentive.output": str(tmp_path)}))
+    strategy.start(nodes, first(), evaluate_fn=worst)
+    trained = next(result for result in strategy.rounds if result.phase == "train")
+    values = {agent: value for agent, (value, _) in trained.worth.items()}  # agent-3, alone or with agent-2, ruins it
+    assert values == pytest.approx({"agent-1": 3.0, "agent-2": 0.0, "agent-3": -3.0})
 
 
 def test_partial_participation_is_drawn_and_can_be_checked_in_a_signed_run(grid: Any, tmp_path: Path) -> None:

@@ -1,0 +1,257 @@
+"""What Flower's users bring along: legacy clients, decorators, mods, wrappers, a strategy's own aggregate_train."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedincentive.plugins.flower import FedTrimmedAvg, IncentiveStrategy, points, strategic
+from fedincentive.plugins.flower.settings import read
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import fixedclipping_mod
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+
+from fedincentive.errors import RunError, SettingError
+
+CONFIG = {"incentive.gamma": 1000.0, "incentive.rounds": 3, "incentive.cost": 0.5, "incentive.run": "r",
+          "incentive.agents": 3}  # fmt: skip
+SIZE = 20
+
+
+def data(context: Any) -> np.ndarray:
+    return int(context.node_config["partition-id"]) + np.linspace(-1, 1, SIZE)
+
+
+def train(message: Message, context: Any) -> Message:
+    mine = points(message, SIZE)
+    w = message.content["arrays"]["w"].numpy()
+    new = w + 0.5 * (data(context)[mine].mean() - w)
+    metrics = MetricRecord({"num-examples": len(mine)})
+    return Message(RecordDict({"arrays": ArrayRecord({"w": Array(new)}), "metrics": metrics}), reply_to=message)
+
+
+def evaluate(message: Message, context: Any) -> Message:
+    w = message.content["arrays"]["w"].numpy()
+    metrics = MetricRecord({"num-examples": 5, "loss": float(((data(context) - w) ** 2).mean() / 100)})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+
+def ordinary(**options: Any) -> ClientApp:
+    app = ClientApp(**options)
+    app.train()(train)
+    app.evaluate()(evaluate)
+    return app
+
+
+class Legacy(NumPyClient):
+    """The same in the shape of Flower's baselines; one line asks for the points."""
+
+    def __init__(self, context: Any) -> None:
+        self.data = data(context)
+
+    def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict]:
+        mine = points(config, SIZE)
+        (w,) = parameters
+        return [w + 0.5 * (self.data[mine].mean() - w)], len(mine), {}
+
+    def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[float, int, dict]:
+        return float(((self.data - parameters[0]) ** 2).mean() / 100), 5, {"accuracy": 0.5}
+
+
+def first() -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.zeros(1))})
+
+
+def started(grid_class: Any, app: ClientApp, folder: Path, kind: Any = IncentiveStrategy, **options: Any) -> Any:
+    config = {**CONFIG, **options.pop("config", {}), "incentive.output": str(folder)}
+    grid = grid_class(config)
+    grid.join_all(app, 3)
+    strategy = kind(*read(config), **options)
+    return strategy, strategy.start(grid, first()), grid
+
+
+def app_of(inner: ClientApp) -> ClientApp:
+    return strategic(inner, size=SIZE, classes=10)
+
+
+def test_a_legacy_client_ends_with_the_same_ledger_and_model(grid: Any, tmp_path: Path) -> None:
+    legacy = ClientApp(client_fn=lambda context: Legacy(context).to_client())
+    mine, result, _ = started(grid, app_of(legacy), tmp_path / "legacy")
+    other, expected, _ = started(grid, app_of(ordinary()), tmp_path / "new")
+    assert mine.outcome.head == other.outcome.head and mine.outcome.status == "complete"
+    assert np.array_equal(result.arrays["w"].numpy(), expected.arrays["w"].numpy())
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.5
+    assert result.evaluate_metrics_clientapp[1]["loss"] == expected.evaluate_metrics_clientapp[1]["loss"]
+
+
+def test_a_legacy_client_also_works_under_flowers_own_strategies(grid: Any) -> None:
+    legacy = ClientApp(client_fn=lambda context: Legacy(context).to_client())
+    results = []
+    for app in (app_of(legacy), ordinary()):
+        table = grid({})
+        table.join_all(app, 3)
+        results.append(FedAvg().start(table, first(), num_rounds=2))
+    assert np.array_equal(results[0].arrays["w"].numpy(), results[1].arrays["w"].numpy())
+    assert results[0].evaluate_metrics_clientapp[2]["loss"] == results[1].evaluate_metrics_clientapp[2]["loss"]
+
+
+def test_functions_registered_with_the_wrapper_are_the_apps(grid: Any, tmp_path: Path) -> None:
+    app, lives = app_of(ClientApp()), []
+    app.train()(train)
+    app.evaluate()(evaluate)
+
+    @app.lifespan()
+    def lifespan(context: Any) -> Any:
+        lives.append(context.node_id)
+        yield
+
+    strategy, _, _ = started(grid, app, tmp_path)
+    assert strategy.outcome.status == "complete" and lives
+
+
+def test_an_app_that_is_not_wrapped_is_told_so(grid: Any, tmp_path: Path) -> None:
+    for app in (ordinary(), ClientApp(client_fn=lambda context: Legacy(context).to_client())):
+        with pytest.raises(RunError, match=r"wrap it with fedincentive\.plugins\.flower\.strategic\(\)"):
+            started(grid, app, tmp_path)
+
+
+def test_the_nodes_evaluate_after_every_round(grid: Any, tmp_path: Path, caplog: Any) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr.fedincentive"):
+        strategy, result, _ = started(grid, app_of(ordinary()), tmp_path)
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2, 3]
+    w = [float(result.arrays["w"].numpy()[0])]
+    losses = [((int(i) + np.linspace(-1, 1, SIZE) - w[0]) ** 2).mean() / 100 for i in range(3)]
+    assert result.evaluate_metrics_clientapp[3]["loss"] == pytest.approx(np.mean(losses))
+    assert "Final results:" in caplog.text and str(tmp_path / "r" / "state") in caplog.text
+    quiet, none, sent = started(grid, app_of(ordinary()), tmp_path / "quiet", fraction_evaluate=0.0)
+    assert sorted(none.evaluate_metrics_clientapp) == [3]  # the value round at the end
+    assert quiet.outcome.head == strategy.outcome.head
+
+
+def test_a_resumed_run_counts_on_where_it_was(grid: Any, tmp_path: Path) -> None:
+    config = {**CONFIG, "incentive.output": str(tmp_path)}
+
+    def start(evaluate_fn: Any, **more: Any) -> Any:
+        table = grid({**config, **more})
+        table.join_all(app_of(ordinary()), 3)
+        return IncentiveStrategy(*read({**config, **more})).start(table, first(), evaluate_fn=evaluate_fn)
+
+    def dies(step: int, arrays: ArrayRecord) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(dies)
+    seen: list[int] = []
+    result = start(lambda step, arrays: seen.append(step), **{"incentive.resume": True})
+    assert seen == [2, 3] and sorted(result.train_metrics_clientapp) == [3]
+
+
+def test_an_overridden_aggregate_train_makes_the_model(grid: Any, tmp_path: Path) -> None:
+    seen: list[list[float]] = []
+
+    class Shifted(IncentiveStrategy):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            replies = list(replies)
+            seen.append([float(reply.content["arrays"]["w"].numpy()[0]) for reply in replies])
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            assert arrays["w"].numpy()[0] == pytest.approx(np.mean(seen[-1]))
+            return ArrayRecord({"w": Array(arrays["w"].numpy() + 1.0)}), MetricRecord({**metrics, "shift": 1.0})
+
+    strategy, result, _ = started(grid, app_of(ordinary()), tmp_path, Shifted)
+    w = 0.0
+    for models in seen:  # each round begins where the last one ended, shift and all
+        assert models == pytest.approx([w + 0.5 * (i - w) for i in range(3)])
+        w = np.mean(models) + 1.0
+    assert result.arrays["w"].numpy()[0] == strategy.center.w["w"][0] == pytest.approx(w)
+    assert result.train_metrics_clientapp[1]["shift"] == 1.0 and "incentive.s" in result.train_metrics_clientapp[1]
+
+
+def test_an_override_without_super_sees_whole_models(grid: Any, tmp_path: Path) -> None:
+    class Own(IncentiveStrategy):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return FedAvg.aggregate_train(self, server_round, replies)
+
+    _, result, _ = started(grid, app_of(ordinary()), tmp_path, Own)
+    _, expected, _ = started(grid, app_of(ordinary()), tmp_path / "plain")
+    np.testing.assert_allclose(result.arrays["w"].numpy(), expected.arrays["w"].numpy(), rtol=1e-12)
+
+
+def test_an_override_that_returns_another_model_is_refused(grid: Any, tmp_path: Path) -> None:
+    class Wrong(IncentiveStrategy):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return ArrayRecord({"v": Array(np.zeros(1))}), MetricRecord()
+
+    with pytest.raises(SettingError, match=r"Wrong\.aggregate_train returns another model"):
+        started(grid, app_of(ordinary()), tmp_path, Wrong)
+
+
+def test_privacy_wrappers_are_refused_by_name_around_a_mechanism(grid: Any, tmp_path: Path) -> None:
+    config = {**CONFIG, "incentive.output": str(tmp_path)}
+    table = grid(config)
+    table.join_all(app_of(ordinary()), 3)
+    wrapped = DifferentialPrivacyServerSideFixedClipping(IncentiveStrategy(*read(config)), 0.1, 1.0, 3)
+    with pytest.raises(RunError, match="DifferentialPrivacy"):
+        wrapped.start(table, first(), num_rounds=1)
+    assert not (tmp_path / "r").exists()
+
+
+def test_privacy_wrappers_compose_with_a_robust_strategy(grid: Any) -> None:
+    table = grid({})
+    table.join_all(ordinary(), 3)
+    wrapped = DifferentialPrivacyServerSideFixedClipping(FedTrimmedAvg(beta=0.34), 0.0, 100.0, 3)
+    result = wrapped.start(table, first(), num_rounds=1)
+    assert result.arrays["w"].numpy()[0] == pytest.approx(0.5)  # the middle one of 0, 0.5 and 1
+
+
+def test_mods_work_and_their_errors_reach_the_log(grid: Any, tmp_path: Path, caplog: Any) -> None:
+    def fails(message: Message, context: Any, call_next: Any) -> Message:
+        if message.metadata.message_type == "train" and context.node_config["partition-id"] == 1:
+            return Message(Error(0, "the disk of this clinic is full"), reply_to=message)
+        return call_next(message, context)
+
+    strategy, _, _ = started(grid, app_of(ordinary(mods=[fails])), tmp_path)
+    assert "cannot train: the disk of this clinic is full" in caplog.text and "agent-2" in caplog.text
+    assert strategy.outcome.status == "complete"
+
+
+def test_secure_aggregation_is_refused_with_the_reason(grid: Any, tmp_path: Path, caplog: Any) -> None:
+    with pytest.raises(Exception):  # noqa: B017  nobody can train, so the quorum fails
+        started(grid, app_of(ordinary(mods=[secaggplus_mod])), tmp_path, config={"incentive.repeats": 1})
+    assert "secaggplus_mod, but SecAgg+ is a workflow" in caplog.text
+
+
+def test_a_fraction_of_the_agents_is_asked(grid: Any, tmp_path: Path) -> None:
+    _, _, table = started(grid, app_of(ordinary()), tmp_path, fraction_train=0.7, fraction_evaluate=0.0)
+    assert sum(message.metadata.message_type == "train" for message in table.sent) == 3 * 2
+    with pytest.raises(SettingError, match="fraction_train = 0.5 and incentive.sampled = 2"):
+        started(grid, app_of(ordinary()), tmp_path, fraction_train=0.5, config={"incentive.sampled": 2})
+
+
+def test_who_does_not_answer_in_time_is_named_in_a_warning(grid: Any, tmp_path: Path, caplog: Any) -> None:
+    config = {**CONFIG, "incentive.output": str(tmp_path), "incentive.round-timeout": 0.3}
+    table = grid(config)
+    nodes = table.join_all(app_of(ordinary()), 3)
+    table.before_send = lambda message: table.mute.add(nodes[2]) if message.metadata.message_type == "train" else None
+    IncentiveStrategy(*read(config)).start(table, first())
+    assert "No answer after 0.3 seconds from agent-3: absent." in caplog.text
+    assert any(record.levelno == logging.WARNING and "agent-3" in record.message for record in caplog.records)
+
+
+def test_clipping_at_the_clients_changes_what_they_send(grid: Any, tmp_path: Path) -> None:
+    """Flower's own mod for privacy at the clients is the one that composes."""
+    app = ClientApp()
+    app.train(mods=[fixedclipping_mod])(train)
+    app.evaluate()(evaluate)
+    config = {**CONFIG, "incentive.rounds": 1, "incentive.output": str(tmp_path)}
+    table = grid(config)
+    table.join_all(app_of(app), 3)
+    told = ConfigRecord({"clipping_norm": 0.25})
+    result = IncentiveStrategy(*read(config)).start(table, first(), train_config=told)
+    assert result.arrays["w"].numpy()[0] == pytest.approx(np.mean([0.0, 0.25, 0.25]))  # of 0, 0.5 and 1
