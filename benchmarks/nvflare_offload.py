@@ -3,15 +3,17 @@
     python benchmarks/nvflare_offload.py --clients 24 --parameters 120000000 --folder DIR
 
 writes every client's model with NVFlare's own producer and consumer of offloaded tensors (481 MB a client), then takes
-passes in processes of their own, and prints for each its time, as a multiple of reading the files once, and its peak
-memory above an idle process with NVFlare and torch. The orders in which clients arrive are drawn, and the digests of
-the results compared.
+passes in processes of their own, and prints for each its time, as a multiple of reading the files once just before it,
+and its peak memory above an idle process with NVFlare and torch. No file is in the system's cache when a pass begins.
+The orders in which clients arrive are drawn, and the digests of the results compared. `--passes trimmed-mean
+stock-offload --orders 0` is a part of it; `--files DIR` writes the files there if it has none, and keeps them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -22,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-LAYERS = 12
+LAYERS, INDEX = 12, "index.json"
 
 
 def main() -> None:
@@ -31,11 +33,15 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, default=120_000_000)
     parser.add_argument("--orders", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="where the files go; a temporary folder when not given")
+    parser.add_argument("--files", type=Path, help="a folder for the files, which keeps them")
+    parser.add_argument("--passes", nargs="*", default=list(PASSES), choices=PASSES)
     parser.add_argument("--pass", dest="role", help=argparse.SUPPRESS)
-    parser.add_argument("--order", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.role:
-        print(json.dumps(measured(given.role, given.folder, given.order)))
+        print(json.dumps(measured(given.role, given.folder) if not given.orders else digests(given)))
+        return
+    if given.files:
+        compare(given.files, given)
         return
     folder = Path(tempfile.mkdtemp(prefix="offload-", dir=given.folder))
     try:
@@ -46,21 +52,21 @@ def main() -> None:
 
 def compare(folder: Path, given: argparse.Namespace) -> None:
     """All passes, one line for each."""
-    write(folder, given.clients, given.parameters)
+    if not (folder / INDEX).exists():
+        write(folder, given.clients, given.parameters)
     size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-    print(f"{given.clients} clients x {given.parameters:,} parameters: {size / 1e9:.1f} GB of offload files")
-    read = min(run(folder, "read", 0)["seconds"] for _ in range(2))
-    print(f"{'reading them once':<44}{read:8.1f} s")
-    for role, words in PASSES.items():
+    print(f"{len(list(folder.glob('site-*')))} clients: {size / 1e9:.1f} GB of offload files", flush=True)
+    for role in given.passes:
         if role == "stock-memory" and available() < 1.3 * size:
-            print(f"{words:<44}left out: it needs {size / 1e9:.0f} GB of memory")
+            print(f"{PASSES[role]:<44}left out: it needs {size / 1e9:.0f} GB of memory")
             continue
-        found = run(folder, role, 0)
+        read, found = run(folder, "read")["seconds"], run(folder, role)
         seconds, above = found["seconds"], found["above"] / 1e9
-        print(f"{words:<44}{seconds:8.1f} s{seconds / read:7.2f} x{above:8.2f} GB above idle")
-    for role in ("trimmed-mean", "stock-offload"):
-        digests = {run(folder, role, order)["digest"] for order in range(given.orders)}
-        print(f"{PASSES[role]:<44}{given.orders} orders of arrival: {len(digests)} different results")
+        times = f"{seconds:8.1f} s{seconds / read:7.2f} x reading ({read:.1f} s)"
+        print(f"{PASSES[role]:<44}{times}{above:8.2f} GB above idle", flush=True)
+    for role in ("trimmed-mean", "stock-offload") if given.orders else ():
+        different = len(set(run(folder, role, given.orders)))
+        print(f"{PASSES[role]:<44}{given.orders} orders of arrival: {different} different results", flush=True)
 
 
 PASSES = {
@@ -81,7 +87,7 @@ def write(folder: Path, clients: int, parameters: int) -> None:
     for client in range(clients):
         draw = torch.Generator().manual_seed(client)
         place = folder / f"site-{client:03d}"
-        place.mkdir()
+        place.mkdir(parents=True)
         consumer, result = DiskTensorConsumer(str(place)), {}
         for layer in range(LAYERS):
             tensor = torch.randn(parameters // LAYERS, generator=draw) * 10.0 ** (client % 5)
@@ -90,16 +96,20 @@ def write(folder: Path, clients: int, parameters: int) -> None:
                 result = consumer.consume_items([producer.produce_item(item)], result)
         consumer.release()
         index[place.name] = {f"layer-{layer}": result[f"T{layer}"] for layer in range(LAYERS)}
-    (folder / "index.json").write_text(json.dumps(index))
+    (folder / INDEX).write_text(json.dumps(index))
 
 
-def run(folder: Path, role: str, order: int) -> dict[str, Any]:
-    """A pass in a process of its own."""
-    argv = [sys.executable, __file__, "--pass", role, "--order", str(order), "--folder", str(folder)]
+def run(folder: Path, role: str, orders: int = 0) -> Any:
+    """A pass in a process of its own, on files that are not in the system's cache."""
+    for path in folder.rglob("*.safetensors"):
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    argv = [sys.executable, __file__, "--pass", role, "--orders", str(orders), "--folder", str(folder)]
     return json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
-def measured(role: str, folder: Path, order: int) -> dict[str, Any]:
+def measured(role: str, folder: Path) -> dict[str, float]:
     if role == "read":
         begun = time.perf_counter()
         block = bytearray(4 * 2**20)
@@ -108,16 +118,27 @@ def measured(role: str, folder: Path, order: int) -> dict[str, Any]:
                 while file.readinto(block):
                     pass
         return {"seconds": time.perf_counter() - begun}
-    results = arriving(folder, order)
+    results = arriving(folder, 0)
     warm_up()
     idle = peak()
     begun = time.perf_counter()
-    params = PASS_OF[role](results) if role in PASS_OF else ours(role, results)
-    seconds, above = time.perf_counter() - begun, peak() - idle
-    digest = sha256()
-    for name in sorted(params):
-        digest.update(params[name].numpy().data)
-    return {"seconds": seconds, "above": above, "digest": digest.hexdigest()}
+    aggregate(role, results)
+    return {"seconds": time.perf_counter() - begun, "above": peak() - idle}
+
+
+def digests(given: argparse.Namespace) -> list[str]:
+    """Of the results for so many orders of arrival."""
+    found = []
+    for order in range(given.orders):
+        params, digest = aggregate(given.role, arriving(given.folder, order)), sha256()
+        for name in sorted(params):
+            digest.update(params[name].numpy().data)
+        found.append(digest.hexdigest())
+    return found
+
+
+def aggregate(role: str, results: list[Any]) -> Any:
+    return PASS_OF[role](results) if role in PASS_OF else ours(role, results)
 
 
 def arriving(folder: Path, order: int) -> list[Any]:
@@ -130,7 +151,7 @@ def arriving(folder: Path, order: int) -> list[Any]:
             params={name: _LazyRef(path, key, None) for name, (path, key) in places.items()},
             meta={"client_name": site},
         )
-        for site, places in json.loads((folder / "index.json").read_text()).items()
+        for site, places in json.loads((folder / INDEX).read_text()).items()
     ]
     random.Random(order).shuffle(models)
     return models

@@ -39,7 +39,7 @@ def to_params(w: Update, tensors: bool) -> dict[str, Any]:
 
 def fitted(params: Any, w: Update, agent: str) -> dict[str, np.ndarray]:
     """An agent's parameters in the model's names, order and types: filters may have turned float32 into float64, but
-    what they left out or encrypted is refused by name."""
+    what they left out, encrypted or made fractions of (counters) is refused by name."""
     if not isinstance(params, Mapping):
         raise ReportRefused(f"Agent {agent!r} sends its parameters as a {type(params).__name__}: a mapping is needed.")
     missing, extra = [name for name in w if name not in params], [name for name in params if name not in w]
@@ -57,6 +57,11 @@ def fitted(params: Any, w: Update, agent: str) -> dict[str, np.ndarray]:
         if new.shape != old.shape:
             raise ReportRefused(f"Agent {agent!r} sends {name!r} with shape {new.shape} instead of {old.shape}.")
         fits[name] = new.astype(old.dtype, copy=False)
+        if old.dtype.kind in "iub" and not np.array_equal(fits[name], new):
+            raise ReportRefused(
+                f"Agent {agent!r} sends {name!r} as {new.dtype}, with values that are no {old.dtype}: no filter of its "
+                "site may change whole numbers."
+            )
     return fits
 
 

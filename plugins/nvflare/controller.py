@@ -11,11 +11,12 @@ import math
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from nvflare.apis.analytix import AnalyticsDataType
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
@@ -23,7 +24,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
-from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
@@ -34,7 +35,8 @@ from ...game import read as read_game
 from ...hosting import Session
 from ...ledger.export import to_jsonl
 from ...manifest import FILE, RUNS
-from ...messages import SCALARS, Enrol, Report, RoundResult
+from ...messages import SCALARS, Enrol, Report, RoundResult, Update
+from ...payments import Oracles
 from ...reports import ledgers
 from . import wire
 from .arrays import buffers, fitted, to_arrays, to_params
@@ -47,6 +49,7 @@ CHECKS = 0.05  # seconds between looks at a task's state
 AUX_WAIT = 10.0  # seconds for auxiliary messages; whoever has not answered is asked by a task
 LAST_WORDS = 60.0  # seconds for the agents to take in how a signed run ended
 LOGGED = 500  # characters of what a site caused that go into the log
+VALIDATOR = "validator"  # the id of the server component that says what a model is worth
 REPORT, EXPORT = "report.html", "ledger.jsonl"
 
 
@@ -83,7 +86,7 @@ class IncentiveController(ModelController):
         settings, host = here(*read(told, **fixed), Path(self.get_run_dir()), local)
         custom = Path(self.engine.get_workspace().get_app_custom_dir(self.fl_ctx.get_job_id()))
         game = None if self.game is None else read_game(custom / self.game)
-        session = Session(settings, host, log, game=game)
+        session = Session(settings, host, log, game=game, oracles=Oracles(utility=self._utility()))
         try:
             self._play(session, {"w": game.w0} if game is not None else to_arrays(self.load_model().params))
         except FedIncentiveError as error:
@@ -92,12 +95,19 @@ class IncentiveController(ModelController):
         finally:
             session.close()
 
+    def _utility(self) -> Callable[[Update], float] | None:
+        """What the job's validator says of a model; None where the job has none."""
+        validator = self.engine.get_component(VALIDATOR)
+
+        def worth(w: Update) -> float:
+            value = validator(w)
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)):
+                raise SettingError(f"The job's validator said {value!r} of a model: it must return one number.")
+            return float(value)
+
+        return None if validator is None else worth
+
     def _play(self, session: Session, w0: dict[str, Any]) -> None:
-        if session.settings.audited:
-            raise SettingError(
-                "incentive.auditors are named, but NVFlare's sites have no auditors yet: leave them out, or play it in "
-                "FedML or Flower."
-            )
         session.preflight()
         enrolled = self._enrol(session, w0)
         self._tolerate_absence()
@@ -156,14 +166,19 @@ class IncentiveController(ModelController):
             time.sleep(CHECKS)
 
     def _hear(self, result: FLModel) -> bool:
-        return self._submit(result.meta["client_name"], result.meta.get(INCENTIVE), result.params)
+        return self._submit(result.meta["client_name"], result.meta.get(INCENTIVE), result.params, result.params_type)
 
-    def _submit(self, agent: str, text: Any, params: Any) -> bool:
+    def _submit(self, agent: str, text: Any, params: Any, kind: Any = ParamsType.DIFF) -> bool:
         """One site's report; it may only speak for itself."""
         if text is None:
             return False  # it stays away
         with self._lock:
             try:
+                if params and kind != ParamsType.DIFF:
+                    raise ReportRefused(
+                        f"Agent {agent!r} sends a whole model where its update is needed: no filter of its site may "
+                        "turn differences into weights for task train (ConvertWeights)."
+                    )
                 update = None if not params else fitted(params, self.center.w, agent)
                 report = wire.read(Report, text, agent, update)
                 if report.agent != agent:
@@ -184,7 +199,7 @@ class IncentiveController(ModelController):
         except Exception as error:  # whatever a site sent
             log.warning("A late result of %s cannot be read: %s", client.name, str(error)[:LOGGED])
             return
-        self._submit(client.name, model.meta.get(INCENTIVE), model.params)
+        self._submit(client.name, model.meta.get(INCENTIVE), model.params, model.params_type)
 
     # Before the first round
 
@@ -192,6 +207,7 @@ class IncentiveController(ModelController):
         """Ask every site of the job who it is, and give it the secret; a task waits for those still starting."""
         wanted, wait = session.host.agents, session.host.join_timeout
         enrolled: dict[str, Enrol] = {}
+        absent = set(session.settings.auditors or ())
 
         def hear(result: FLModel) -> bool:
             site = result.meta["client_name"]
@@ -201,12 +217,19 @@ class IncentiveController(ModelController):
                 enrol = wire.read(Enrol, wire.json.dumps(told), site)
                 if enrol.agent != site:
                     raise ReportRefused(f"Site {site!r} enrols as {wire.short(enrol.agent)}: sites are agents by name.")
-                if wrong := session.wrong_with(enrol, signature, max(wanted, len(enrolled)), enrolled):
+                if site in (session.settings.auditors or ()):
+                    wrong = session.wrong_with_auditor(enrol, signature)
+                else:
+                    wrong = session.wrong_with(enrol, signature, max(wanted, len(enrolled)), enrolled)
+                if wrong:
                     raise ReportRefused(wrong)
             except ReportRefused as refusal:
                 log.warning("Site %s did not enrol: %s", site, str(refusal)[:LOGGED])
                 return False
-            enrolled[site] = enrol
+            if site in absent:
+                absent.discard(site)
+            else:
+                enrolled[site] = enrol
             return True
 
         looks = session.mechanism.public()["slope"] != "bounded"  # then agents look at the model in scalar rounds
@@ -221,7 +244,12 @@ class IncentiveController(ModelController):
             who = f" ({', '.join(sorted(enrolled))})" if enrolled else ""
             raise RunError(
                 f"{len(enrolled)} of {wanted} agents enrolled{who}; {wait:g} seconds were given. The logs of the other "
-                f"sites ({', '.join(sorted(set(sites) - set(enrolled)))}) say why; or lower min_clients."
+                f"sites ({', '.join(sorted({*sites, *absent} - set(enrolled)))}) say why; or lower min_clients."
+            )
+        if absent:
+            raise RunError(
+                f"Auditor {min(absent)!r} has not come after {wait:g} seconds: a site of that name must take part in "
+                "the job; its log says what is wrong."
             )
         log.info("%d agents enrolled: %s", len(enrolled), ", ".join(sorted(enrolled)))
         return [enrolled[name] for name in sorted(enrolled)]
@@ -239,6 +267,8 @@ class IncentiveController(ModelController):
         numbers = {f"incentive/{name}": float(value) for name, value in found.metrics.items()}
         numbers |= {f"incentive/s/{agent}": float(points) for agent, points in found.s.items()}
         numbers |= {f"incentive/payment/{agent}": amount / minor for agent, amount in found.payments.items()}
+        for agent, (value, half) in found.worth.items():
+            numbers |= {f"incentive/worth/{agent}": value, f"incentive/worth_interval/{agent}": half}
         for name, value in numbers.items():
             dxo = create_analytic_dxo(name, value, AnalyticsDataType.SCALAR, global_step=found.round)
             send_analytic_dxo(self, dxo, self.fl_ctx)

@@ -6,6 +6,8 @@ valuation gives it the model to evaluate, as NVFlare's task `validate`.
 
 from __future__ import annotations
 
+import copy
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +28,9 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.executors.client_api import in_process_backend
 from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.client import api as flare
 from nvflare.client.config import ExchangeFormat
+from nvflare.fuel.data_event.utils import get_scope_property
 from nvflare.private.privacy_manager import Scope
 
 from ... import draws
@@ -57,6 +61,7 @@ class Seated:
         workspace = engine.get_workspace()
         run, local = Path(workspace.get_run_dir(job)), Path(workspace.get_site_config_dir())
         self.seat = Seat(fl_ctx.get_identity_name(), self.incentive, run, local, self._site)
+        os.environ[script.AUDITED] = "1" if self.seat.settings.audited else ""
         engine.register_aux_message_handler(INCENTIVE, self._hear)
 
     def _hear(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -86,7 +91,7 @@ class Seated:
         """An agent signs its update before filters see it: with keys, none may change it afterwards."""
         configured = getattr(fl_ctx.get_prop(FLContextKey.RUNNER), "task_result_filters", None) or {}
         found = get_filters(Scope.TASK_RESULT_FILTERS_NAME, fl_ctx, configured, TRAIN, FilterKey.OUT)
-        if found and self.seat.settings.keys is not None:
+        if found and self.seat.settings.keys is not None and not self.seat.audits:
             names = ", ".join(type(one).__name__ for one in found)
             raise SettingError(
                 f"Agent {self.seat.name!r} signs its updates, and {names} would change them afterwards: take the "
@@ -121,26 +126,36 @@ class GameExecutor(Seated, Executor):
         model = FLModelUtils.from_shareable(shareable)
         return self._guarded(fl_ctx, lambda: self.play(task_name, model, fl_ctx))
 
-    def _site(self) -> tuple[Site, float, str | None]:
-        game, name = read_game(Path(self._folder) / self.game), self.seat.name
-        if name not in game.agents:
-            raise SettingError(f"The game has no agent {name!r}; it has {', '.join(game.agents)}: name the sites so.")
-        index = game.agents.index(name)
+    def _site(self, agent: str) -> tuple[Site, float, str | None]:
+        game = read_game(Path(self._folder) / self.game)
+        if agent not in game.agents:
+            raise SettingError(f"The game has no agent {agent!r}; it has {', '.join(game.agents)}: name the sites so.")
+        index = game.agents.index(agent)
         return ClosedFormSite(game, index), float(game.s0[index]), None
 
 
 class StrategicExecutor(Seated, ClientAPIExecutor):
-    """NVFlare's Client API executor with an agent before the script."""
+    """NVFlare's Client API executor with an agent before the script.
+
+    At an auditor's site the script runs only where an agent is audited, and under the agent's name: it then loads that
+    agent's data, to which the auditor must have access.
+    """
 
     def __init__(self, incentive: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.incentive = incentive
         self._joined: dict[str, Any] | None = None
+        self._records: list[bytes] | None = None
+        self._visited: StrategicExecutor | None = None  # at an auditor's site: where it was last
         self._task: tuple[FLContext, Signal]
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
             self.sit_down(fl_ctx)
+            if self.seat.audits:
+                return
+        if event_type == EventType.END_RUN:
+            self._leave()
         super().handle_event(event_type, fl_ctx)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
@@ -155,7 +170,8 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
         return self._guarded(fl_ctx, lambda: self.play(task_name, model, fl_ctx))
 
     def _hear(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        self._task = fl_ctx, Signal()  # some slopes train in scalar rounds too
+        if self.seat.admits(request.get("secret")):  # no other site's message touches the task at hand
+            self._task = fl_ctx, Signal()  # some slopes train in scalar rounds too
         return super()._hear(topic, request, fl_ctx)
 
     @property
@@ -175,10 +191,14 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
 
     # What the script does for its agent
 
-    def _site(self) -> tuple[Site, float, str | None]:
+    def _site(self, agent: str) -> tuple[Site, float, str | None]:
+        if agent != self.seat.name:
+            return self._visit(agent)._site(agent)
         told = self._wait_for_script()
         seat = self.seat
         size = told["size"]
+        if told["records"] is not None and self._records is None:
+            self._records = script.read_records(told["records"])
         site = LossSite.of(
             seat.settings,
             seat.name,
@@ -188,8 +208,33 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
             classes=told["classes"],
             cost=told["cost"],
             w0=lambda: seat.first_model,
+            records=None if self._records is None else lambda: self._records,
         )
         return site, seat.host.first(size), told["strategy"]
+
+    def _visit(self, agent: str) -> StrategicExecutor:
+        """The script at the site of an agent who is audited, begun anew: nothing is left of what it did before."""
+        self._leave()
+        fl_ctx, signal = self._task
+        at_agent = copy.copy(fl_ctx)
+        at_agent.get_identity_name = lambda *args, **kwargs: agent  # type: ignore[method-assign]
+        there = copy.copy(self)
+        there.seat, there._task = self.seat.of(agent, there._site), (at_agent, signal)
+        there._joined = there._records = None
+        there._backend = backend = there._create_backend()
+        # a process of its own connects with the credentials of the auditor's site, whatever name the script has
+        backend._get_site_auth_value = lambda key: get_scope_property(self.seat.name, key)
+        backend.initialize(there._build_backend_context(), at_agent)
+        self._visited = there
+        return there
+
+    def _leave(self) -> None:
+        """End the script of the agent that was audited last."""
+        if self._visited is not None:
+            self._visited._backend.finalize(self._visited._task[0])
+            flare.context_dict.clear()  # the next script in this process calls flare.init() too
+            flare.default_context = None
+            self._visited = None
 
     def _wait_for_script(self) -> dict[str, Any]:
         end = time.monotonic() + self.seat.host.join_timeout
@@ -215,6 +260,8 @@ class StrategicExecutor(Seated, ClientAPIExecutor):
             "seed": draws.local_seed(self.seat.settings.seed, self.seat.name, step),
             "step": step,
         }
+        if self.seat.settings.audited:
+            told["threads"] = self.seat.settings.threads
         result = self._call(TRAIN, w, told)
         if not result.params:
             raise SettingError(f"The script of agent {self.seat.name!r} sends no params from task train: send them.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe as TorchRecipe
@@ -11,10 +12,13 @@ from nvflare.fuel.utils.constants import FrameworkType
 from nvflare.job_config.script_runner import ScriptRunner
 from nvflare.recipe.fedavg import FedAvgRecipe
 
+from ...contribution import METHODS
 from ...errors import SettingError
-from ...game import load
-from ...mechanisms import get
-from .controller import IncentiveController
+from ...game import Game, load
+from ...mechanisms import get, prepared
+from ...payments import Oracles
+from ...settings import Settings
+from .controller import VALIDATOR, IncentiveController
 from .executor import GameExecutor, StrategicExecutor
 from .settings import read
 
@@ -34,8 +38,10 @@ class IncentiveRecipe(FedAvgRecipe):
         recipe.execute(SimEnv(num_clients=3))
 
     `model`, `train_script` and the like are FedAvgRecipe's; the script calls `join` and asks for its `points`. A file
-    with a closed-form game, as `game`, is played instead of training. All other arguments are fedincentive's settings;
-    money is exact: a quoted decimal.
+    with a closed-form game, as `game`, is played instead of training. `validator` says at the server what a model is
+    worth, for `contribution: exact | gtg | loo`: an object of a class of yours, which NVFlare makes there from its
+    constructor's arguments, called with a mapping from names to NumPy arrays; the larger its number, the better. All
+    other arguments are fedincentive's settings; money is exact: a quoted decimal.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class IncentiveRecipe(FedAvgRecipe):
         model: Any = None,
         train_script: str = "",
         game: str | Path | None = None,
+        validator: Any = None,
         **settings: Any,
     ) -> None:
         own = {key: settings.pop(key) for key in OWN if key in settings}
@@ -54,16 +61,22 @@ class IncentiveRecipe(FedAvgRecipe):
         if (game is None) == (not train_script):
             raise SettingError("IncentiveRecipe needs a train_script, or a game to play instead: give one of them.")
         fixed = {"run": settings.pop("run", name), "rounds": num_rounds, "agents": min_clients}
-        core, _ = read(settings, **fixed)
-        get(core.mechanism, core).check(min_clients)
-        if game is not None:
-            load(game)  # one that cannot be played is refused here, not at the sites
+        core, host = read(settings, **fixed)
+        played = (
+            None if game is None else load(game).game
+        )  # one that cannot be played is refused here, not at the sites
+        _check(core, min_clients, played, validator)
+        if core.audited and (core.keys is None or not Path(host.output).is_absolute()):
+            raise SettingError(
+                "incentive.auditors are named: give keys, as verdicts are signed, and an absolute path as output, "
+                "where auditors find what the sites keep of their records."
+            )
         self._incentive = {**settings, **fixed}
         self._pt_model_locator = None
         super().__init__(
             name=name,
             model=[] if game is not None else model,
-            min_clients=min_clients,
+            min_clients=min_clients + len(core.auditors or ()),
             num_rounds=num_rounds,
             train_script=train_script,
             key_metric="",
@@ -72,6 +85,8 @@ class IncentiveRecipe(FedAvgRecipe):
         self._job.set_app_packages(["fedincentive"])  # sites have it installed; it is not part of the job
         if self._game is not None:
             self._job.to_server(self._game)
+        if validator is not None:
+            self._job.to_server(validator, id=VALIDATOR)
 
     def _setup_model_and_persistor(self, job: Any) -> str:
         if self._game is not None:
@@ -96,6 +111,22 @@ class IncentiveRecipe(FedAvgRecipe):
 
     def _create_client_runner(self, site_config: dict[str, Any]) -> StrategicRunner:
         return StrategicRunner(super()._create_client_runner(site_config), self._incentive)
+
+
+def _check(settings: Settings, agents: int, game: Game | None, validator: Any) -> None:
+    """Refuse what the center would refuse, before a job is sent."""
+    if validator is not None and (not callable(validator) or isinstance(validator, (type, FunctionType))):
+        raise SettingError(
+            f"validator is {validator!r}: NVFlare makes server components from their class and arguments, so give an "
+            "object of a class with __call__(self, model) -> float, not a function or the class itself."
+        )
+    if settings.contribution in METHODS and game is None and validator is None:
+        raise SettingError(
+            f"incentive.contribution is {settings.contribution!r}, which evaluates models at the server: give "
+            "IncentiveRecipe a validator, or set contribution to 'cgsv', which needs none."
+        )
+    values = Oracles(utility=lambda w: 0.0) if game is not None or validator is not None else Oracles()
+    get(settings.mechanism, prepared(settings, game)).check(agents, values)
 
 
 class StrategicRunner:

@@ -12,8 +12,11 @@ counter) take the maximum. A NaN or an infinity that would enter the model is an
 from __future__ import annotations
 
 import logging
+import math
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -25,11 +28,13 @@ from nvflare.app_common.app_constant import AppConstants
 
 from ... import aggregation
 from ...aggregation import ScatteredUpdate, StoredUpdates
+from ...aggregation.tiles import source
 from ...errors import AggregationError, SettingError
 from ...messages import Update
 from .arrays import to_arrays
 
 log = logging.getLogger("fedincentive")
+SHOWN = 200  # characters of what a site sent that go into the log
 MEMORY = 16 * 2**20  # bytes for pieces of files: beside the result there is little else in memory
 
 
@@ -67,22 +72,18 @@ class RobustAggregator(ModelAggregator):
         """Keep a site's result, or its references to files, until all are there."""
         name = model.meta.get("client_name")
         if not isinstance(name, str):
-            raise AggregationError("A result says not from which site it is: meta['client_name'] is missing.")
+            raise AggregationError("A result does not say which site it comes from: meta['client_name'] is missing.")
         self._models[name] = model
 
     def aggregate_model(self) -> FLModel:
         """The rule over what was accepted, in the order of the sites' names."""
-        models = dict(sorted(self._models.items()))
-        kinds = {model.params_type for model in models.values()}
-        if len(kinds) != 1:
-            raise AggregationError(f"{len(models)} results are {sorted(map(str, kinds))}: all FULL, or all DIFF, fit.")
-        (kind,) = kinds
+        models, updates = self._alike()
+        kind = next(iter(models.values())).params_type
         tensors = any(not isinstance(value, np.ndarray) for value in next(iter(models.values())).params.values())
         if not self._rule.on_models and kind != ParamsType.DIFF:
             raise SettingError(
                 f"rule {self.rule} is for changes of a model: set params_transfer_type=TransferType.DIFF in the recipe."
             )
-        updates = [_update(name, model.params) for name, model in models.items()]
         center, weights = None, self._weights(models)
         if "center" in self._rule.options:
             updates = [to_arrays(update) for update in updates]
@@ -104,6 +105,33 @@ class RobustAggregator(ModelAggregator):
     def reset_stats(self) -> None:
         self._models = {}
 
+    def _alike(self) -> tuple[dict[str, FLModel], list[Any]]:
+        """The results and updates of the form that more than half of the sites send, by name. Whoever sends another one
+        is left out and named: else a single site could end the job of a rule that bears bad ones."""
+        forms: dict[str, tuple[str, Any]] = {}
+        updates: dict[str, Any] = {}
+        for name, model in sorted(self._models.items()):
+            try:
+                updates[name] = _update(name, model.params)
+                slots = source(len(forms), updates[name]).slots
+                entries = frozenset((entry, slot.tag, slot.shape) for entry, slot in slots.items())
+                forms[name] = str(model.params_type), entries
+            except Exception as error:  # whatever a site sent
+                forms[name] = str(error)[:SHOWN], None
+        common, sites = Counter(forms.values()).most_common(1)[0] if forms else (("", None), 0)
+        if common[1] is None or 2 * sites <= len(forms):
+            told = "; ".join(f"{name} {_shown(form)}" for name, form in forms.items())
+            raise AggregationError(
+                f"{len(forms)} results, of which no more than half are alike ({told[:500]}): all sites must send the "
+                "same entries, shapes and types, all FULL or all DIFF."
+            )
+        for name, form in forms.items():
+            if form != common:
+                log.warning("Site %s is left out: it sends %s, most sites %s.", name, _shown(form), _shown(common))
+                if isinstance(left := updates.pop(name, None), ScatteredUpdate):
+                    left.close()
+        return {name: self._models[name] for name in updates}, list(updates.values())
+
     def _weights(self, models: Mapping[str, FLModel]) -> list[float] | None:
         if self.weights is not None:
             if missing := [name for name in models if name not in self.weights]:
@@ -111,7 +139,11 @@ class RobustAggregator(ModelAggregator):
             return [float(self.weights[name]) for name in models]
         if self._rule.robust:
             return None
-        return [float(model.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1.0)) for model in models.values()]
+        steps = {name: model.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1.0) for name, model in models.items()}
+        for name, said in steps.items():
+            if not isinstance(said, Real) or not 0 <= said < math.inf:
+                raise AggregationError(f"Site {name} says it took {str(said)[:SHOWN]} steps: give a number of them.")
+        return [float(said) for said in steps.values()]
 
     def _center(self, kind: ParamsType, first: Update) -> Any:
         """What to clip around: the last aggregate; before there is one, the first model or, for changes, nothing."""
@@ -137,6 +169,14 @@ def _update(name: str, params: Mapping[str, Any]) -> Any:
     if all(_is_file(value) for value in params.values()):
         return ScatteredUpdate({key: (ref.file_path, ref.key) for key, ref in params.items()}, name)
     return {key: value.materialize() if _is_file(value) else value for key, value in params.items()}
+
+
+def _shown(form: tuple[str, Any]) -> str:
+    """A result's form as the log has it."""
+    kind, entries = form
+    if entries is None:
+        return f"what cannot be read ({kind})"
+    return f"{kind} {', '.join(f'{name} {tag} {list(shape)}' for name, tag, shape in sorted(entries))}"[:SHOWN]
 
 
 def _is_file(value: Any) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import re
 from pathlib import Path
 
 import pytest
+from defaults import written
 from fedincentive.plugins.nvflare import IncentiveRecipe
 from fedincentive.plugins.nvflare.doctor import problems, version
 from fedincentive.plugins.nvflare.settings import ELSEWHERE, NvflareSettings
@@ -57,12 +59,35 @@ def test_the_job_says_what_the_recipe_was_told(tmp_path) -> None:
         ({"game": "none.yaml"}, "none.yaml"),
         ({"stop_cond": "accuracy >= 80"}, "stop_cond"),
         ({"mechanism": "trim-2p-upbred", "alpha": 0.3, "min_clients": 2}, "2"),
+        ({"game": None, "train_script": "client.py", "contribution": "exact"}, "exact.*give IncentiveRecipe a valida"),
+        ({"validator": lambda model: 0.0}, "not a function or the class itself"),
+        ({"validator": 3}, "validator is 3"),
+        ({"mechanism": "accuracy-shaping"}, "gives every agent a model of its own"),
+        ({"mechanism": "fact", "game": None, "train_script": "client.py"}, "options.sandwich.targets is required"),
     ],
 )
 def test_what_cannot_end_well_is_refused_before_a_job_is_sent(changes, words) -> None:
     told = {"mechanism": "2p-upbred", "beta": "0.5", "game": GAME, "min_clients": 5, **changes}
     with pytest.raises(FedIncentiveError, match=words):
         IncentiveRecipe(**told)
+
+
+class Validator:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, model) -> float:
+        return self.scale * float(model["w"].sum())
+
+
+def test_a_validator_is_a_component_of_the_server(tmp_path) -> None:
+    for how in ("exact", "cgsv"):
+        told = {"mechanism": "2p-upbred", "beta": "0.5", "game": GAME, "min_clients": 5, "contribution": how}
+        IncentiveRecipe(**told)  # a game's own welfare needs none
+    IncentiveRecipe(**{**told, "contribution": "loo"}, validator=Validator(2.0)).export(str(tmp_path / "job"))
+    server = json.loads(next((tmp_path / "job").rglob("config_fed_server.json")).read_text())
+    (component,) = [one for one in server["components"] if one["id"] == "validator"]
+    assert component["path"].endswith("Validator") and component["args"] == {"scale": 2.0}
 
 
 def test_a_script_that_is_started_for_every_task_is_refused(tmp_path) -> None:
@@ -86,8 +111,20 @@ def test_the_table_of_host_settings_is_the_schema() -> None:
     table = dict(re.findall(r"^\| `([a-z_]+)` \| (\S+) \|", text, flags=re.M))
     fields = {field.name: field.default for field in dataclasses.fields(NvflareSettings) if field.name not in ELSEWHERE}
     assert {key: value.strip('`"') for key, value in table.items()} == {
-        key: f"{value:g}" if isinstance(value, (int, float)) else value or "none" for key, value in fields.items()
+        key: written(value) for key, value in fields.items()
     }
+
+
+def test_the_readme_counts_the_lines_that_are_changed_in_a_fedavg_job() -> None:
+    """difflib counts a changed line as one that went and one that came."""
+    example = ROOT / "examples" / "nvflare"
+    plain, ours = ((example / name).read_text().splitlines()[1:] for name in ("fedavg_job.py", "job.py"))
+    diff = list(difflib.ndiff(plain, ours))
+    gone, new = (sum(line.startswith(sign) for line in diff) for sign in "-+")
+    marked = sum("# strategic" in line for line in (example / "client.py").read_text().splitlines()[1:])
+    text = (example / "README.md").read_text()
+    assert f"{gone} lines of it are changed" in text and f"{new - gone} are new" in text
+    assert f"{marked} lines of `client.py` are marked" in text and (gone, new, marked) == (2, 6, 5)
 
 
 def test_the_doctor_knows_this_version() -> None:

@@ -112,7 +112,7 @@ def test_the_next_round_begins_anew() -> None:
 def test_weights_are_by_site_and_the_mean_weighs_by_steps() -> None:
     given = [{"w": np.float64([v])} for v in (1.0, 2.0, 10.0)]
     sites = results(given)
-    for model, steps in zip(sites, (1, 1, 2), strict=True):
+    for model, steps in zip(sites, (1, 1.0, np.int64(2)), strict=True):
         model.meta["NUM_STEPS_CURRENT_ROUND"] = steps
     assert aggregated(RobustAggregator("mean"), sites).params["w"] == 23 / 4
     shares = RobustAggregator("mean", weights={"site-0": 1, "site-1": 3, "site-2": 0})
@@ -143,7 +143,14 @@ def test_clipping_is_around_the_last_aggregate() -> None:
             and aggregated(RobustAggregator("centered-clipping", clip=1.0), results(models())),
             "first model",
         ),
-        (lambda: aggregated(Median(), [*results(models()), *results([{"w": np.ones(1)}], ParamsType.DIFF)]), "DIFF"),
+        (
+            lambda: aggregated(
+                Median(),
+                [results([{"w": np.ones(1)}], kind)[0] for kind in (ParamsType.FULL,)]
+                + results([{"w": np.ones(1)}] * 2, ParamsType.DIFF)[1:],
+            ),
+            "all FULL or all DIFF",
+        ),
         (lambda: Median().accept_model(FLModel(params={"w": np.ones(1)})), "client_name"),
         (lambda: Median().aggregate_model(), "0 results"),
         (lambda: aggregated(Median(), results([{"w": np.ones(1)}, {"v": np.ones(1)}])), "'v'|v"),
@@ -152,6 +159,44 @@ def test_clipping_is_around_the_last_aggregate() -> None:
 def test_what_cannot_be_aggregated_is_refused_with_the_reason(make, words) -> None:
     with pytest.raises((SettingError, AggregationError), match=words):
         make()
+
+
+OTHER_FORMS = {
+    "an entry less": lambda given: {"layer.bias": given["layer.bias"]},
+    "another shape": lambda given: {**given, "layer.bias": torch.zeros(10)},
+    "another type": lambda given: {**given, "layer.bias": given["layer.bias"].double()},
+    "an entry that is no array": lambda given: {**given, "layer.bias": "nothing"},
+    "no entries": lambda given: {},
+    "no mapping": lambda given: None,
+}
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_a_site_that_sends_another_form_is_left_out_by_name(form, caplog) -> None:
+    """It would end the job of all others otherwise; that it is the first by name makes its form not the right one."""
+    given = results(models())
+    expected = aggregated(TrimmedMean(trim=1), given[1:]).params
+    given[0].params = OTHER_FORMS[form](given[0].params)
+    assert same(aggregated(TrimmedMean(trim=1), given).params, expected)
+    assert "Site site-0 is left out: it sends" in caplog.text
+
+
+def test_a_site_that_sends_differences_among_models_or_in_a_file_of_another_form_is_left_out(tmp_path, caplog) -> None:
+    given = models()
+    lazy = results([offloaded(model, tmp_path / str(i)) for i, model in enumerate(given)])
+    lazy[2].params = offloaded({**given[2], "layer.bias": torch.zeros(3)}, tmp_path / "other")
+    lazy[4].params_type = ParamsType.DIFF
+    rest = [model for i, model in enumerate(given) if i not in (2, 4)]
+    assert same(aggregated(Median(), lazy).params, aggregated(Median(), results(rest)).params)
+    assert all(f"Site site-{i} is left out" in caplog.text for i in (2, 4))
+
+
+@pytest.mark.parametrize("steps", [float("nan"), -1, float("inf"), "many", None])
+def test_steps_that_are_no_weight_are_refused_by_the_sites_name(steps) -> None:
+    sites = results([{"w": np.ones(1)}] * 3)
+    sites[1].meta["NUM_STEPS_CURRENT_ROUND"] = steps
+    with pytest.raises(AggregationError, match="Site site-1 says it took"):
+        aggregated(RobustAggregator("mean"), sites)
 
 
 def test_a_recipe_writes_it_into_the_job(tmp_path) -> None:

@@ -187,7 +187,7 @@ def test_a_message_without_the_secret_is_not_answered(table) -> None:
     played = table("2p-upbred")
     played.play()
     clinic = played.engine.sites["clinic"]
-    for secret in (None, "", "0" * 32, 5):
+    for secret in (None, "", "0" * 32, 5, "\ud800"):
         request = Shareable({INCENTIVE: wire.write(played.center.broadcast()), "secret": secret})
         reply = clinic.message(INCENTIVE, request)
         assert reply.get_return_code() != "OK" and INCENTIVE not in reply
@@ -216,6 +216,13 @@ def test_late_results_are_counted_and_dropped(table) -> None:
     played.before = count
     played.play()
     assert played.center.counts["late"] == before + 1
+
+
+def test_an_agent_enrols_with_its_budget_and_what_it_has_alone(table) -> None:
+    played = table("2p-upbred", budget={"clinic": 7.5}, opt_in=True)
+    told = {name: site.executor.seat.agent.enrol() for name, site in played.engine.sites.items()}
+    assert {name: enrol.budget for name, enrol in told.items()} == {"hospital": None, "clinic": 7.5, "practice": None}
+    assert all(isinstance(enrol.alone, float) for enrol in told.values())
 
 
 # Signed runs
@@ -257,3 +264,21 @@ def test_results_are_in_the_jobs_folder(table) -> None:
     played = table("2p-upbred").play()
     assert (results(played) / "report.html").read_text().count("clinic") > 3
     assert saved(played).certificate is not None
+
+
+@pytest.mark.parametrize("how", ["exact", "gtg", "loo", "cgsv"])
+def test_updates_are_valued_by_the_jobs_validator(table, how) -> None:
+    controller = table("2p-upbred", contribution=how)
+    asked = []
+    controller.engine.components["validator"] = lambda model: asked.append(model) or float(model["w"].sum())
+    assert controller.play().panics == []
+    values = controller.outcome.worth
+    assert set(values) == set(controller.outcome.s) and len(set(values.values())) > 1
+    assert bool(asked) == (how != "cgsv")
+
+
+def test_a_validator_that_says_no_number_ends_the_run_with_a_plain_error(table) -> None:
+    controller = table("2p-upbred", contribution="loo")
+    controller.engine.components["validator"] = lambda model: "good"
+    (reason,) = controller.play().panics
+    assert "validator said 'good' of a model: it must return one number" in reason

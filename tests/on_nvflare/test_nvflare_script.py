@@ -11,6 +11,7 @@ from fedincentive.plugins.nvflare.executor import StrategicExecutor
 from fedincentive.plugins.nvflare.wire import INCENTIVE
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.client import api as flare
@@ -91,6 +92,14 @@ def test_the_update_is_the_scripts_change_on_the_points_its_agent_gives(one, tra
     assert (report.delivered, answer.params_type, answer.metrics) == (7.0, ParamsType.DIFF, {"seen": 7})
     np.testing.assert_allclose(answer.params["w"], np.full(2, chosen(7).mean()), rtol=1e-6)
     assert answer.params["w"].dtype == np.float32 and answer.params["n"] == 1 and answer.params["n"].dtype == np.int64
+
+
+def test_a_message_of_another_site_does_not_touch_the_task_at_hand(one) -> None:
+    site = one()
+    site.enrol()
+    at_hand = site.site.executor._task
+    reply = site.site.message(INCENTIVE, Shareable({INCENTIVE: "{}", "secret": "a guess"}))
+    assert reply.get_return_code() == "ERROR" and site.site.executor._task is at_hand
 
 
 def test_torch_models_go_to_the_script_and_back(one) -> None:
