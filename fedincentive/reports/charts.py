@@ -13,6 +13,7 @@ from .page import text
 ROW = 26  # pixels from one bar to the next
 LEFT, RIGHT = 32.0, 73.0  # per cent: names stand before, amounts after the bars
 LETTERS = 16  # of a name that fits before the bars on a phone
+SLOT, PAID = 36, 13  # pixels for one who pays or is paid, and the letters of its name that fit
 HEIGHT, TOP, FLOOR = 190, 12, 160  # of a chart of lines, and where its plot begins and ends
 
 
@@ -76,6 +77,50 @@ def lines(title: str, points: Sequence[tuple[float, float]], words: tuple[str, s
     return _chart(title, key, HEIGHT, inside)
 
 
+class Flow(NamedTuple):
+    """One who pays into the pot or is paid from it."""
+
+    name: str
+    amount: float
+    words: str
+
+
+def flows(title: str, payers: Sequence[Flow], receivers: Sequence[Flow], key: str = "") -> str:
+    """Who pays, at the left, and who is paid, at the right; a band is as broad as its amount, and all meet in one pot:
+    nobody pays anybody in particular."""
+    height = max(len(payers), len(receivers)) * SLOT
+    total = max(sum(flow.amount for side in (payers, receivers) for flow in side) / 2, 1e-300)
+    most = max(flow.amount for side in (payers, receivers) for flow in side)
+    unit = min(0.7 * SLOT / max(most, 1e-300), 0.9 * height / total)  # pixels for one unit of money
+    words, bands = [], []
+    for side, colour, turned in ((payers, "--minus", False), (receivers, "--plus", True)):
+        top, pot = (height - len(side) * SLOT) / 2, (height - unit * sum(flow.amount for flow in side)) / 2
+        for k, flow in enumerate(side):
+            middle, thick = top + (k + 0.5) * SLOT, unit * flow.amount
+            bands.append(_band(middle - thick / 2, pot, thick, colour, turned))
+            pot += thick
+            place = 'x="100%" text-anchor="end"' if turned else 'x="0"'
+            label = f"<title>{text(flow.name)}</title>{text(_short(flow.name, PAID))}"
+            words.append(f'<text {place} y="{middle - 2:.1f}">{label}</text>')
+            words.append(f'<text {place} y="{middle + 13:.1f}" opacity=".8">{text(flow.words)}</text>')
+    inside = (
+        f'<svg x="30%" y="0" width="40%" height="{height}" viewBox="0 0 100 {height}" preserveAspectRatio="none">'
+        f"{''.join(bands)}</svg>{''.join(words)}"
+    )
+    return _chart(title, key, height + 4, inside)
+
+
+def _band(outside: float, inside: float, thick: float, colour: str, turned: bool) -> str:
+    """From a slot at the edge to the pot in the middle; `turned`: from the pot to the edge."""
+    (x0, y0), (x1, y1) = ((50.0, inside), (100.0, outside)) if turned else ((0.0, outside), (50.0, inside))
+    bend, thick = (x0 + x1) / 2, max(thick, 0.5)
+    path = (
+        f"M{x0},{y0:.2f}C{bend},{y0:.2f} {bend},{y1:.2f} {x1},{y1:.2f}L{x1},{y1 + thick:.2f}"
+        f"C{bend},{y1 + thick:.2f} {bend},{y0 + thick:.2f} {x0},{y0 + thick:.2f}Z"
+    )
+    return f'<path d="{path}" fill="var({colour})" opacity=".75"/>'
+
+
 def _chart(title: str, key: str, height: int, inside: str) -> str:
     below = f'<p class="small">{text(key)}</p>' if key else ""
     drawing = f'<svg role="img" aria-label="{text(title)}" height="{height}">{inside}</svg>'
@@ -90,5 +135,5 @@ def _upright(x: float, above: int, below: int, width: float) -> str:
     return f'<line x1="{x:.3f}%" x2="{x:.3f}%" y1="{above}" y2="{below}" stroke="currentColor" stroke-width="{width}"/>'
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+def _short(name: str, letters: int = LETTERS) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"

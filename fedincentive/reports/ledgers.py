@@ -15,14 +15,16 @@ from ..files import replace
 from ..ledger import Ledger
 from ..ledger.address import shown
 from ..ledger.export import keep_apart
+from ..ledger.notes import find
 from ..ledger.verify import Verification, verify
 from ..payments import TREASURY
 from . import charts, run_totals
 from .charts import Bar
 from .format import NOTHING, count, money, name, points, share
-from .page import page, pre, table, text
+from .page import details, glossary, page, pre, table, text
 from .run_totals import RunTotals
 from .section import section
+from .story import WORDS
 
 PROBLEMS = 20  # findings on the page; `fedincentive ledger verify` lists them all
 
@@ -55,7 +57,7 @@ def check(target: str) -> Checked:
     with book:
         found = manifest.beside(target, _runs(book))
         seen = [checkpoint for one in found.values() for checkpoint in one.checkpoints]
-        result = verify(book, recompute=True, checkpoints=seen)
+        result = verify(book, recompute=True, checkpoints=seen, notes=find(manifest.notes(target)))
         if not result.clean:
             return Checked(book.address, result, tuple(map(str, result.findings)))
         try:
@@ -74,9 +76,10 @@ def _runs(book: Ledger) -> set[str]:
 def render(found: Sequence[Checked]) -> str:
     runs = [run for one in found for run in one.runs]
     alone = len(runs) == len(found) == 1
-    sections = [_broken(one) if one.problems else _sections(one, titled=not alone) for one in found]
+    sections = [_broken(one) if one.problems else _sections(one, runs, titled=not alone) for one in found]
     title = name(runs[0]) if alone else "Contributions and payments"
-    return page(title, f"{_verdict(found)}<main>{_comparison(runs)}{''.join(sections)}</main>")
+    words = details("Words used here", glossary(WORDS)) if runs else ""
+    return page(title, f"{_verdict(found)}<main>{_comparison(runs)}{''.join(sections)}{words}</main>")
 
 
 def _verdict(found: Sequence[Checked]) -> str:
@@ -121,14 +124,30 @@ def _comparison(runs: Sequence[RunTotals]) -> str:
         "<h2>Side by side</h2>"
         + table(titles, rows, numbers=1)
         + '<p class="small">Welfare: what the final model is worth to all agents together, as they say. Net: welfare '
-        "less what the contributed data cost them. Payments only move money and change neither.</p>" + chart
+        "less what the contributed data cost them. Payments only move money and change neither. "
+        f"{_currencies(runs)}</p>" + chart
     )
 
 
-def _sections(one: Checked, *, titled: bool) -> str:
+def _currencies(runs: Sequence[RunTotals]) -> str:
+    names = sorted({run.currency for run in runs})
+    return text(
+        f"Amounts are in {names[0]}." if len(names) == 1 else f"Each run counts in its own: {', '.join(names)}."
+    )
+
+
+def _sections(one: Checked, runs: Sequence[RunTotals], *, titled: bool) -> str:
     if one.result is None:
         return ""
-    return "".join(section(run, one.address, one.result, titled=titled) for run in one.runs)
+    return "".join(
+        section(run, one.address, one.result, without=_without_payments(run, runs), titled=titled) for run in one.runs
+    )
+
+
+def _without_payments(run: RunTotals, runs: Sequence[RunTotals]) -> RunTotals | None:
+    """The run on this page in which the same agents moved no money, to compare with."""
+    fitting = [one for one in runs if one is not run and one.unpaid and one.gains and one.agents == run.agents]
+    return fitting[0] if fitting and run.gains and not run.unpaid else None
 
 
 def _broken(one: Checked) -> str:

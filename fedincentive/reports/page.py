@@ -29,6 +29,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: int, *,
     return f'<div class="scroll"><table>{inside}</table></div>'
 
 
+def glossary(words: Sequence[tuple[str, str]]) -> str:
+    return f"<dl>{''.join(f'<dt>{text(word)}</dt><dd>{text(meaning)}</dd>' for word, meaning in words)}</dl>"
+
+
 def details(title: str, inside: str, *, open_: bool = False) -> str:
     return f"<details{' open' if open_ else ''}><summary>{text(title)}</summary>{inside}</details>"
 
@@ -50,7 +54,7 @@ STYLE = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8881;--plus:#0072b2;--minus:#d55e00;--good:#00785a;--bad:#b3261e}
 @media (prefers-color-scheme:dark){:root{--plus:#56b4e9;--minus:#e69f00;--good:#4cc9a0;--bad:#ff8a80}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:66rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+body{margin:0 auto;max-width:84rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 header p{margin:0;opacity:.7;letter-spacing:.04em}
 h1{margin:.1rem 0 1rem;font-size:1.6rem;line-height:1.2}
 h2{margin-top:2.5rem;border-bottom:1px solid var(--line);font-size:1.3rem}
@@ -63,7 +67,8 @@ th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;wh
 th{vertical-align:bottom}
 .words td,.words th{white-space:normal;vertical-align:top;overflow-wrap:anywhere}
 .words tbody th{min-width:7rem}
-.scroll td:first-child{position:sticky;left:0;max-width:14rem;overflow:hidden;text-overflow:ellipsis;background:Canvas}
+.scroll td:first-child{position:sticky;left:0;max-width:min(20rem,45vw);overflow:hidden;text-overflow:ellipsis}
+.scroll td:first-child{background:Canvas}
 tbody tr:nth-child(even){background:var(--soft)}
 .scroll tbody tr:nth-child(even) td:first-child{background:linear-gradient(var(--soft),var(--soft)),Canvas}
 tfoot td{font-weight:600;border-bottom:0}
@@ -77,11 +82,36 @@ pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
 .verdict.bad strong{color:var(--bad)}
 .verdict p,.verdict ul{margin:.2rem 0}
 .small{font-size:.85rem;opacity:.8}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr));gap:.5rem 2rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:.5rem 2rem}
 .chart{max-width:38rem}
 .chart h3{margin:.8rem 0 .2rem}
 .chart svg{display:block;width:100%;overflow:visible;font-size:.8rem;font-variant-numeric:tabular-nums}
 .chart svg text{fill:currentColor}
 .chart svg .line{fill:none;stroke:var(--plus);stroke-width:2;vector-effect:non-scaling-stroke}
 .chart svg .unseen{stroke-dasharray:2 5}
+.lead{font-size:1.1rem}
+.plus{color:var(--plus)}
+.minus{color:var(--minus)}
+dl{margin:.4rem 0}
+dt{font-weight:600}
+dd{margin:0 0 .4rem 0}
+@media print{
+@page{size:A4 landscape;margin:12mm}
+:root{color-scheme:light}
+html{font-size:9pt}
+body{max-width:none;padding:0}
+.charts{grid-template-columns:repeat(3,1fr)}
+.scroll{overflow:visible}
+.scroll table{width:100%;font-size:7.5pt}
+.scroll th,.scroll td{white-space:normal;overflow-wrap:break-word;padding:.15rem .3rem}
+.scroll td.n{white-space:nowrap}
+.scroll td:first-child{position:static;max-width:none}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
+thead{display:table-header-group}
+tfoot{display:table-row-group}
+table:not(:has(tr:nth-child(20))){break-inside:avoid}
+tr,.chart,.verdict{break-inside:avoid}
+h2,h3{break-after:avoid}
+details::details-content{content-visibility:visible;height:auto}
+}
 """

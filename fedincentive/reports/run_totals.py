@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from .. import payments
+from ..contribution import memo
 from ..entry import COMMITMENT, CORRECTION, RESERVED
 from ..errors import LedgerError
 from ..ledger import Entry, Ledger
@@ -42,11 +43,15 @@ class RunTotals:
     limits: Points = field(default_factory=dict)
     deliveries: list[tuple[int, Points]] = field(default_factory=list)
     values: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    worth: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # of each agent's updates, by round
     beta: str = ""
     audited: int = 0  # agents' training rounds that auditors made again
     auditors: set[str] = field(default_factory=set)
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the training round in which it failed
     deposits: dict[str, int] = field(default_factory=dict)
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()  # in the last round of reports
+    entries: tuple[int, int] = (0, 0)  # the numbers of its first and its last entry
 
     def add(self, entry: Entry) -> None:
         given, at = entry.inputs, self.rounds.setdefault(entry.round, Round())
@@ -60,11 +65,18 @@ class RunTotals:
         if entry.kind == COMMITMENT:
             self.committed, self.committed_at = _points(given, "s"), entry.round
             self.limits, self.beta = _points(given, "s_max"), str(given.get("beta", self.beta))
+        if entry.kind == "terms":
+            self.terms = given["terms"]
+        if entry.kind.startswith("reports-"):
+            self.absent = tuple(given["absent"])
         if entry.rule == AUDIT:
             self._audit(given)
         if entry.kind == "deposit":
             self.deposits = dict(given["deposits"])
-        if entry.kind in (COMMITMENT, CORRECTION):
+        if entry.rule == memo.RULE:
+            for agent, found in memo.read(given).items():
+                self.worth.setdefault(agent, []).append(found)
+        if entry.kind in (COMMITMENT, CORRECTION, memo.KIND):
             return
         payment = payments.by_rule(entry.rule)
         told = {} if payment is None else payment.told(entry)
@@ -84,6 +96,11 @@ class RunTotals:
     def agents(self) -> tuple[str, ...]:
         known = {*self.committed, *self.received, *self.paid, *self.manifest.first}
         return tuple(sorted(known - {*RESERVED}))
+
+    @property
+    def currency(self) -> str:
+        """What money is counted in; a run that names no currency counts in units."""
+        return str(self.terms.get("currency") or "units")
 
     def balance(self, account: str) -> int:
         return self.received.get(account, 0) - self.paid.get(account, 0)
@@ -111,9 +128,23 @@ class RunTotals:
 
     @cached_property
     def costs(self) -> dict[str, int]:
-        """What the contributed points cost each agent, by the run's settings; empty where they name no cost."""
+        """What the contributed points cost each agent, by the run's game or settings; empty where they name no cost."""
+        if self.manifest.costs:
+            return dict(self.manifest.costs)
         cost = self.manifest.cost
         return {agent: round(cost[agent] * self.last[agent] * self.minor) for agent in cost}
+
+    @cached_property
+    def gains(self) -> dict[str, int]:
+        """What the model is worth to each agent, less what its data cost it, plus its balance; empty where unknown."""
+        if not self.valuations or not self.costs:
+            return {}
+        return {a: self.valuations[a] - self.costs.get(a, 0) + self.balance(a) for a in self.agents}
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether no agent paid or received anything."""
+        return not any(self.paid.get(a) or self.received.get(a) for a in self.agents)
 
     @property
     def welfare(self) -> int | None:
@@ -132,6 +163,7 @@ def read(book: Ledger, entries: int, manifests: Mapping[str, SavedRun]) -> list[
         run = record.entry.run
         if run not in found:
             found[run] = RunTotals(run, book.minor, manifests.get(run, SavedRun()))
+        found[run].entries = (found[run].entries[0] or record.seq, record.seq)
         try:
             found[run].add(record.entry)
         except (TypeError, AttributeError, ValueError, KeyError, ZeroDivisionError) as error:

@@ -3,78 +3,43 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 
 from ..ledger.export import decimal
 from ..ledger.verify import Verification
 from ..payments import TREASURY
 from . import charts
-from .charts import Bar
-from .format import NOTHING, count, money, name, points, rate
+from .charts import Bar, Flow
+from .format import NOTHING, count, money, name, points
 from .page import details, pre, table, text
 from .run_totals import RunTotals
+from .story import story
 
+FLOWS = 12  # who pays, and who is paid, one by one
 SHOWN = 60  # agents and rounds on the page; the ledger has them all
 SIGNED = "every report is signed by its agent, and every amount follows from what was signed"
 UNSIGNED = "none: what agents gave is what was said in their names"
 
 
-def section(run: RunTotals, address: str, result: Verification, *, titled: bool) -> str:
+def section(
+    run: RunTotals, address: str, result: Verification, *, without: RunTotals | None = None, titled: bool = False
+) -> str:
+    """`without`: the same agents' run in which no money moved."""
+    first, others = story(run, result)
     return "".join(
         [
             "<section>" + (f"<h2>{text(name(run))}</h2>" if titled else ""),
-            f"<p>{text(_story(run))}</p>",
+            f'<p class="lead">{text(first)}</p><p>{text(" ".join(others))}</p>',
             _trouble(run),
-            f'<div class="charts">{_contributions(run)}{_balances(run)}{_over_rounds(run)}</div>',
-            "<h3>Agents</h3>" + _agents(run),
+            f'<div class="charts">{_who_pays_whom(run)}{_contributions(run)}{_over_rounds(run)}</div>',
+            "<h3>Agents</h3>" + _agents(run, without),
             "<h3>Ledger</h3>" + _checks(run, address, result),
             _certificate(run),
+            details("Exact amounts", _exact(run)),
             details("Rounds", _rounds(run)),
             details("Settings", pre(json.dumps(run.manifest.settings, indent=1))) if run.manifest.settings else "",
             "</section>",
         ]
     )
-
-
-def _story(run: RunTotals) -> str:
-    """The run in a few sentences."""
-    told = []
-    if run.manifest.outcome:
-        o = run.manifest.outcome
-        told.append(f"{count(o['contributed'], 'contribution round')} and {count(o['trained'], 'training round')}.")
-    agents, limit = count(len(run.agents), "agent"), sum(run.limits.values())
-    had = f" of {points(limit)}" if limit else ""
-    if run.last:
-        first, last = points(sum(run.first.values())), points(sum(run.last.values()))
-        told.append(f"{agents} gave {first} points first and {last}{had} last.")
-    elif run.committed:
-        told.append(f"{agents} committed {points(sum(run.committed.values()))}{had} points.")
-    if run.moved or run.balance(TREASURY):
-        paid, received = (money(sum(side.get(a, 0) for a in run.agents), run) for side in (run.paid, run.received))
-        price = f", at {rate(run.beta)} per point" if Fraction(run.beta or 0) else ""
-        told.append(f"The agents paid {paid} and received {received} units of money{price}.")
-        told.append(f"The treasury's balance is {money(run.balance(TREASURY), run)}.")
-    else:
-        told.append("No money moved.")
-    return " ".join([*told, *_audits(run)])
-
-
-def _audits(run: RunTotals) -> list[str]:
-    """What auditors found, and what followed."""
-    if not run.deposits:
-        return []
-    made = count(run.audited, "delivery was", "deliveries were")
-    by = f" by {', '.join(sorted(run.auditors))}" if run.auditors else ""
-    told = [
-        f"Every agent made a deposit. {made} made again{by}: " + ("not all passed." if run.failed else "all passed.")
-    ]
-    for agent, step in run.failed.items():
-        lost = money(run.deposits.get(agent, 0), run)
-        told.append(
-            f"{agent} failed in training round {step + 1}: what it said it gave from then on is not paid, and its "
-            f"deposit of {lost} went to the others."
-        )
-    return told
 
 
 def _trouble(run: RunTotals) -> str:
@@ -108,12 +73,20 @@ def _contributions(run: RunTotals) -> str:
     return charts.bars("Points contributed", rows, f"{key} Shaded: all the agent has." if run.limits else key)
 
 
-def _balances(run: RunTotals) -> str:
-    if not run.moved and not run.balance(TREASURY):
+def _who_pays_whom(run: RunTotals) -> str:
+    balances = {a: run.balance(a) for a in (*run.agents, TREASURY) if run.balance(a)}
+    if not balances:
         return ""
-    accounts = [*_shown(run), *([TREASURY] if run.balance(TREASURY) else [])]
-    rows = [Bar(a, float(Fraction(run.balance(a), run.minor)), money(run.balance(a), run)) for a in accounts]
-    return charts.bars("Balances", rows, "Units of money: what was received less what was paid.")
+    sides = []
+    for sign in (-1, 1):
+        side = sorted((a for a in balances if balances[a] * sign > 0), key=lambda a: -abs(balances[a]))
+        flows = [Flow(a, abs(balances[a]) / run.minor, money(abs(balances[a]), run)) for a in side[:FLOWS]]
+        if rest := side[FLOWS:]:
+            amount = sum(abs(balances[a]) for a in rest)
+            flows.append(Flow(count(len(rest), "other"), amount / run.minor, money(amount, run)))
+        sides.append(flows)
+    key = f"In {run.currency}, all rounds together. Left: who paid. Right: who was paid."
+    return charts.flows("Who pays whom", sides[0], sides[1], key)
 
 
 def _over_rounds(run: RunTotals) -> str:
@@ -137,34 +110,72 @@ def _over_rounds(run: RunTotals) -> str:
     return "".join(drawn)
 
 
-def _agents(run: RunTotals) -> str:
-    known = bool(run.valuations and run.costs)
+def _agents(run: RunTotals, without: RunTotals | None) -> str:
+    known, alone = bool(run.gains), bool(run.gains) and bool(run.manifest.alone)
     titles = ["agent", "first", "last", "has", "paid", "received", "balance"]
-    titles += ["model is worth", "cost of data", "net gain"] if known else []
-    rows = [_agent(agent, run, known) for agent in _shown(run)]
-    gave = [points(sum(some.values())) if some else NOTHING for some in (run.first, run.last, run.limits)]
-    amounts = [sum(side.get(a, 0) for a in run.agents) for side in (run.paid, run.received)]
-    totals = [*amounts, amounts[1] - amounts[0]]
-    if known:
-        worth, cost = run.welfare or 0, sum(run.costs.values())
-        totals += [worth, cost, worth - cost + totals[2]]
-    rows.append(["all", *gave, *(money(amount, run) for amount in totals)])
+    titles += ["model is worth", "cost of data", "gain"] if known else []
+    titles += ["against training alone"] if alone else []
+    titles += ["against no payments"] if without else []
+    titles += ["update is worth", "of rounds"] if run.worth else []
+    rows = []
+    for agent in _shown(run):
+        gave = [points(some[agent]) if agent in some else NOTHING for some in (run.first, run.last, run.limits)]
+        amounts: list[int | None] = [run.paid.get(agent, 0), run.received.get(agent, 0), run.balance(agent)]
+        if known:
+            amounts += [run.valuations[agent], run.costs.get(agent, 0), run.gains[agent]]
+        if alone:
+            said = run.manifest.alone.get(agent)
+            amounts.append(None if said is None else run.gains[agent] - said)
+        if without:
+            amounts.append(run.gains[agent] - without.gains[agent] * run.minor // without.minor)
+        valued = _worth(agent, run) if run.worth else ()
+        rows.append([agent, *gave, *(money(amount, run) for amount in amounts), *valued])
+    rows.append(_totals(run, without, known, alone))
     more = len(run.agents) - SHOWN
     left = f"<p>The {SHOWN} lowest and highest balances; {more} more agents are in the ledger.</p>" if more > 0 else ""
-    note = "Points contributed first and last, of those the agent has; units of money."
+    note = f"Points contributed first and last, of those the agent has. Amounts are in {run.currency}."
     if known:
-        note += " Net gain: what the model is worth to it, less what its data cost, plus its balance."
         note += " Worth and costs are known from the run's manifest; the chain covers all that was paid."
-    return table(titles, rows, numbers=1, total=True) + f'{left}<p class="small">{note}</p>'
+    if without:
+        note += f" Against no payments: the gain less that in {name(without)}, in which no money moved."
+    if run.worth:
+        note += (
+            " An update's worth is the mean over the rounds that the agent answered, with half of its 95 % interval."
+        )
+    return table(titles, rows, numbers=1, total=True) + f'{left}<p class="small">{text(note)}</p>'
 
 
-def _agent(agent: str, run: RunTotals, known: bool) -> list[str]:
-    gave = [points(some[agent]) if agent in some else NOTHING for some in (run.first, run.last, run.limits)]
-    amounts = [run.paid.get(agent, 0), run.received.get(agent, 0), run.balance(agent)]
+def _totals(run: RunTotals, without: RunTotals | None, known: bool, alone: bool) -> list[str]:
+    gave = [points(sum(some.values())) if some else NOTHING for some in (run.first, run.last, run.limits)]
+    amounts: list[int | None] = [sum(side.get(a, 0) for a in run.agents) for side in (run.paid, run.received)]
+    amounts.append(sum(run.balance(a) for a in run.agents))
     if known:
-        worth, cost = run.valuations[agent], run.costs.get(agent, 0)
-        amounts += [worth, cost, worth - cost + run.balance(agent)]
-    return [agent, *gave, *(money(amount, run) for amount in amounts)]
+        amounts += [run.welfare, sum(run.costs.values()), sum(run.gains.values())]
+    if alone:
+        everyone = set(run.manifest.alone) >= set(run.agents)
+        amounts.append(sum(run.gains[a] - run.manifest.alone[a] for a in run.agents) if everyone else None)
+    if without:
+        amounts.append(sum(run.gains[a] - without.gains[a] * run.minor // without.minor for a in run.agents))
+    valued = [NOTHING, str(max(map(len, run.worth.values()), default=0))] if run.worth else []
+    return ["all", *gave, *(money(amount, run) for amount in amounts), *valued]
+
+
+def _worth(agent: str, run: RunTotals) -> tuple[str, str]:
+    """The mean value of the agent's updates and in how many rounds they were valued."""
+    if not (found := run.worth.get(agent)):
+        return NOTHING, "0"
+    value, half = sum(v for v, _ in found) / len(found), sum(h * h for _, h in found) ** 0.5 / len(found)
+    return f"{value:.4g} \u00b1 {half:.1g}", str(len(found))
+
+
+def _exact(run: RunTotals) -> str:
+    """Every digit of what was posted."""
+    accounts = [*_shown(run), *([TREASURY] if run.balance(TREASURY) else [])]
+    rows = [
+        [a, *(decimal(x, run.minor) for x in (run.paid.get(a, 0), run.received.get(a, 0), run.balance(a)))]
+        for a in accounts
+    ]
+    return table(["account", "paid", "received", "balance"], rows, numbers=1)
 
 
 def _checks(run: RunTotals, address: str, result: Verification) -> str:
@@ -180,6 +191,7 @@ def _checks(run: RunTotals, address: str, result: Verification) -> str:
         ("sum of each round", decimal(0, run.minor) if not unbalanced else f"not zero in rounds {unbalanced}"),
         ("amounts", "all derived again from their inputs"),
         ("signatures", UNSIGNED if run.run in result.unsigned else SIGNED),
+        ("end", f"unfinished: it has {lacks}" if (lacks := result.unfinished.get(run.run)) else "nothing is missing"),
         ("checked against", seen),
         ("head", str(result.head)),
     ]

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from ..files import cell
 from ..ledger.export import decimal
 from ..ledger.notes import moment
+from ..ledger.payout import DECIMALS
 from ..ledger.statement import Statement, StatementLine
-from .page import page, pre, text
+from .format import count, rounded
+from .page import details, page, pre, table, text
 
 LINES = ("seq", "run", "round", "kind", "committed", "delivered", "amount", "balance", "because")
+NUMBERS = ("committed", "delivered", "amount", "balance")
 RECEIPT = "receipt-{:08d}.json"
 
 
@@ -73,25 +76,84 @@ def as_json(account: Statement, name: str) -> str:
 
 
 def as_html(account: Statement, name: str) -> str:
-    """One page without scripts; each receipt is in it as a file to save and check."""
-    dated = account.note is not None
-    titles = (*LINES[:-1], *(("not before", "not after") if dated else ()), LINES[-1], *(("receipt",) if dated else ()))
-    rows = []
-    for line in account.lines:
-        cells = [f"<td>{text(value)}</td>" for value in _row(account, line, dated)]
-        if dated:
-            cells.append(f"<td>{_link(line.seq, line.receipt)}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{text(title)}</th>" for title in titles)
-    body = f"<p>{text(_total(account))}</p>"
-    table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    body += f'<div class="scroll"><table class="statement">{table}</table></div>'
-    body += f"<p>{text(_proof(account))}</p>"
+    """One page without scripts, to read and to print; each receipt is in it as a file to save and check."""
+    money = [line for line in account.lines if line.amount or line.committed or line.delivered]
+    memos = [line for line in account.lines if line not in money]
+    body = f'<p class="lead">{text(_lead(account, _who(account, name)))}</p><p>{text(_given(account))}</p>'
+    body += _runs(account)
+    body += f"<h2>Entries</h2>{_lines(account, money)}" if money else ""
+    body += f'<p class="small">Exactly: {text(_total(account))}.</p><p>{text(_proof(account))}</p>'
+    if memos:
+        told = f"{count(len(memos), 'entry', 'entries')} without money: terms, and what was reported"
+        body += f'<div class="memos">{details(told, _lines(account, memos))}</div>'
     if account.note is not None:
         proofs = [f"entry {one.seq}  {one.hash}" for one in account.lines if one.receipt]
         body += f'<section class="proof"><h2>Checkpoint</h2>{pre(str(account.note))}<h2>Entries under it</h2>'
         body += pre("\n".join(proofs)) + "</section>"
     return page(f"Statement of {_who(account, name)}", f"<style>{PRINT}</style>{body}")
+
+
+def _lead(account: Statement, who: str) -> str:
+    """What a person wants to know first, in the currency's own digits."""
+
+    def priced(amount: int) -> str:
+        unit = account.currency or "units"
+        return f"{rounded(amount, account.minor, DECIMALS.get(unit, 2))} {unit}"
+
+    if not account.paid and not account.charged:
+        return f"{who} received nothing and was charged nothing."
+    if not account.charged:
+        return f"{who} received {priced(account.paid)} and was charged nothing."
+    if not account.paid:
+        return f"{who} was charged {priced(account.charged)} and received nothing."
+    balance = account.paid - account.charged
+    side = "in its favour" if balance >= 0 else "against it"
+    return (
+        f"{who} received {priced(account.paid)} and was charged {priced(account.charged)}: "
+        f"{priced(abs(balance))} {side}."
+    )
+
+
+def _given(account: Statement) -> str:
+    rounds = len([line for line in account.lines if line.delivered])
+    told = f"It delivered {float(account.delivered):,.12g} points in {count(rounds, 'round')}." if rounds else ""
+    times = [at for line in account.lines for at in (line.after, line.before) if at is not None]
+    dated = f" Its entries were made between {moment(min(times))} and {moment(max(times))}." if times else ""
+    return told + (dated or " Its dates are not proven: no cosigned checkpoint was given.")
+
+
+def _runs(account: Statement) -> str:
+    """One row for each run, where there are several."""
+    runs = list(dict.fromkeys(line.run for line in account.lines))
+    if len(runs) < 2:
+        return ""
+    rows = []
+    for run in runs:
+        amounts = [line.amount for line in account.lines if line.run == run]
+        received, charged = sum(a for a in amounts if a > 0), -sum(a for a in amounts if a < 0)
+        rows.append([run, *(decimal(amount, account.minor) for amount in (received, charged, received - charged))])
+    return "<h2>Runs</h2>" + table(["run", "received", "charged", "balance"], rows, numbers=1)
+
+
+def _lines(account: Statement, lines: Sequence[StatementLine]) -> str:
+    """The entries as a table; the run is named in it where there are several."""
+    dated, several = account.note is not None, len({line.run for line in account.lines}) > 1
+    titles = (*LINES[:-1], *(("not before", "not after") if dated else ()), LINES[-1])
+    shown = [k for k, title in enumerate(titles) if several or title != "run"]
+    head = "".join(f"<th{_number(titles[k])}>{text(titles[k])}</th>" for k in shown)
+    rows = []
+    for line in lines:
+        row = _row(account, line, dated)
+        cells = [f"<td{_number(titles[k])}>{text(row[k])}</td>" for k in shown]
+        receipt = [f"<td>{_link(line.seq, line.receipt)}</td>"] if dated else []
+        rows.append(f"<tr>{''.join([*cells, *receipt])}</tr>")
+    head += "<th>receipt</th>" if dated else ""
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table class="statement">{inside}</table></div>'
+
+
+def _number(title: str) -> str:
+    return " class=n" if title in NUMBERS else ""
 
 
 def columns(titles: Sequence[str], rows: Iterable[Sequence[object]], right: set[int]) -> str:
@@ -124,12 +186,12 @@ def _total(account: Statement) -> str:
     paid, charged, balance = amounts
     unit = f" {account.currency}" if account.currency else ""
     carried = f"brought forward {decimal(account.opening, account.minor)}, " if account.opening else ""
-    return f"{carried}delivered {account.delivered} points, paid {paid}, charged {charged}, balance {balance}{unit}"
+    return f"{carried}delivered {account.delivered} points, received {paid}, charged {charged}, balance {balance}{unit}"
 
 
 def _proof(account: Statement) -> str:
     if account.note is None:
-        return "No checkpoint was given: the lines are from a ledger whose hashes fit, which its owner can make anew."
+        return "No checkpoint was given. The ledger's hashes fit, but its owner could have made all of it anew."
     proven, size = sum(bool(line.receipt) for line in account.lines), account.note.head.size
     return (
         f"{proven} of {len(account.lines)} lines are proven by receipts under the checkpoint of {size} entries of "
@@ -139,17 +201,16 @@ def _proof(account: Statement) -> str:
 
 def _link(seq: int, receipt: str) -> str:
     if not receipt:
-        return "after it"
+        return "made after the checkpoint"
     data = base64.b64encode(receipt.encode()).decode()
     return f'<a download="{RECEIPT.format(seq)}" href="data:application/json;base64,{data}">{seq}</a>'
 
 
 PRINT = """
-.statement{width:100%;font-size:.78rem}
+.statement{width:100%;min-width:64rem;font-size:.78rem}
 .statement td,.statement th{white-space:normal;overflow-wrap:break-word;padding:.25rem .4rem;vertical-align:top}
-.statement td:nth-child(7),.statement td:nth-child(8){text-align:right;white-space:nowrap}
-.statement th:nth-child(7),.statement th:nth-child(8){text-align:right}
+.statement td.n{white-space:nowrap}
+.scroll td:first-child{position:static}
 .proof pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.7rem}
-@media print{@page{size:A4 landscape;margin:14mm}body{max-width:none;padding:0;font-size:9pt}
-:root{color-scheme:light}thead{display:table-header-group}tr{break-inside:avoid}.proof{break-before:page}}
+@media print{.statement{min-width:0}.memos{display:none}.proof{break-before:page}}
 """

@@ -10,13 +10,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from commands import command
 from entries import settlement, tranche
+from keyring import folder_of
 
-from fedincentive import ledger
+from fedincentive import engine, ledger
 from fedincentive.errors import RunError
 from fedincentive.ledger.export import decimal
 from fedincentive.ledger.verify import verify
@@ -86,15 +88,16 @@ def test_every_account_is_as_in_the_ledger(played: list[Path], tmp_path: Path) -
     outcome = json.loads(Path(f"{played[1]}.runs/run/manifest.json").read_text())["outcome"]
     assert any(balances.values()) and sum(balances.values()) == 0
     for agent, balance in balances.items():
-        (row,) = cells(page, agent)
+        row, exact = cells(page, agent)
         amounts = [entry.postings[agent] for entry in entries if agent in entry.postings]
+        paid = -sum(amount for amount in amounts if amount < 0)
+        received = sum(amount for amount in amounts if amount > 0)
         assert row[1:4] == [f"{outcome[of][agent]:g}" for of in ("s0", "s", "s_max")]
-        assert row[4] == decimal(-sum(amount for amount in amounts if amount < 0), minor)
-        assert row[5] == decimal(sum(amount for amount in amounts if amount > 0), minor)
-        assert row[6] == decimal(balance, minor)
-        assert f">{decimal(balance, minor)}</text>" in page  # beside its bar
+        assert row[4:7] == [f"{amount / minor:.2f}" for amount in (paid, received, balance)]
+        assert exact[1:] == [decimal(amount, minor) for amount in (paid, received, balance)]
+        assert f">{abs(balance) / minor:.2f}</text>" in page  # beside its band
     (total,) = cells(page, "all")
-    assert total[6] == "0.000000"
+    assert total[6] == "0.00"
     assert str(head) in page and "1 ledger verified." in page
     assert next(cells(page, "postings"))[1] == str(sum(len(entry.postings) for entry in entries))
     for entry in entries:
@@ -116,8 +119,8 @@ def test_mechanisms_are_compared(played: list[Path], tmp_path: Path) -> None:
         given = sum(manifest["outcome"]["s"].values())
         assert float(row[1]) == pytest.approx(given, abs=0.005)
         assert row[2] == f"{given / sum(manifest['outcome']['s_max'].values()):.0%}"
-        assert row[3] == decimal(welfare, 10**6)
-        assert row[6:] == [decimal(received, 10**6), decimal(treasury, 10**6)]
+        assert row[3] == f"{welfare / 10**6:,.2f}"
+        assert row[6:] == [f"{received / 10**6:.2f}", f"{treasury / 10**6:.2f}"]
         assert treasury == 0 or mechanism == "t-upbred"
     assert "Welfare over the rounds" in page and "Contribution over the rounds" in page
 
@@ -126,6 +129,8 @@ def test_costs_are_subtracted_exactly(copied: list[Path], tmp_path: Path) -> Non
     path = Path(f"{copied[1]}.runs/run/manifest.json")
     manifest = json.loads(path.read_text())
     agents = sorted(manifest["outcome"]["s"])
+    for told in manifest["agents"].values():
+        del told["cost"]  # as in a real federation, where no game says what data cost
     manifest["settings"]["cost"] = {agent: round(0.1 * (k + 1), 1) for k, agent in enumerate(agents)}
     manifest["outcome"]["s"] = dict.fromkeys(agents, 3.0)
     path.write_text(json.dumps(manifest))
@@ -133,12 +138,12 @@ def test_costs_are_subtracted_exactly(copied: list[Path], tmp_path: Path) -> Non
     (row,) = cells(page, "run (2p-upbred)")
     welfare = sum(round(value * 10**6) for value in manifest["outcome"]["valuations"].values())
     cost = sum(300_000 * (k + 1) for k in range(len(agents)))  # 3 points at 0.1, 0.2, ...
-    assert row[3:6] == [decimal(amount, 10**6) for amount in (welfare, cost, welfare - cost)]
-    _, (*_, worth, paid, gain) = cells(page, agents[1])
+    assert row[3:6] == [f"{amount / 10**6:.2f}" for amount in (welfare, cost, welfare - cost)]
+    _, _, row, _ = cells(page, agents[1])
     with ledger.read(copied[1]) as book:
         balance = book.balances()[agents[1]]
     value = round(manifest["outcome"]["valuations"][agents[1]] * 10**6)
-    assert [worth, paid, gain] == [decimal(a, 10**6) for a in (value, 600_000, value - 600_000 + balance)]
+    assert row[7:10] == [f"{a / 10**6:.2f}" for a in (value, 600_000, value - 600_000 + balance)]
 
 
 def test_amounts_beyond_floats_are_exact(tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ def test_amounts_beyond_floats_are_exact(tmp_path: Path) -> None:
     with ledger.read(path) as book:
         balances = book.balances()
     for agent, balance in balances.items():
-        assert next(cells(page, agent))[6] == decimal(balance, 10**15)
+        assert list(cells(page, agent))[1][3] == decimal(balance, 10**15)
     assert any(int(float(balance)) != balance for balance in balances.values())
 
 
@@ -156,7 +161,7 @@ def test_names_are_never_markup(tmp_path: Path) -> None:
     page = written(tmp_path, rogue(tmp_path / "<i>ledger.db"))
     assert not re.search(r"<script|<b>|<i>|<iframe|@import|url\(", page)
     assert text(ROGUE) in page and "run &lt;b&gt;" in page and "&lt;i&gt;ledger.db" in page
-    assert next(cells(page, ROGUE))[6] == next(cells(page, ROGUE))[5] != "0.000000"
+    assert next(cells(page, ROGUE))[6] == next(cells(page, ROGUE))[5] != "0.00"
     for address in re.findall(r'(?:src|href)="([^"]*)"', page):
         assert address.startswith("data:")
 
@@ -214,7 +219,7 @@ def test_without_a_manifest_nothing_is_guessed(played: list[Path], tmp_path: Pat
     """Under upbred contributions move after the commitment, and the ledger does not say where to."""
     shutil.copy(played[0], tmp_path / "alone.db")
     page = written(tmp_path, tmp_path / "alone.db")
-    assert "5 agents committed 65 of 220 points. No money moved." in page
+    assert "No money moved." in page and "5 agents committed 65 of 220 points." in page
     assert next(cells(page, "city"))[1:4] == ["15", "-", "50"]
 
 
@@ -272,12 +277,12 @@ def test_of_many_agents_the_extremes_are_shown(tmp_path: Path) -> None:
     assert [*cells(page, "agent-000")] and [*cells(page, "agent-199")] and not [*cells(page, "agent-100")]
     (total,) = cells(page, "all")
     with ledger.read(tmp_path / "many.db") as book:
-        assert total[5] == decimal(sum(a for a in book.balances().values() if a > 0), 10**6)
+        assert total[5] == f"{sum(a for a in book.balances().values() if a > 0) / 10**6:,.2f}"
 
 
 def test_called_wrongly(played: list[Path], tmp_path: Path) -> None:
     missing = command("report", tmp_path / "missing.db")
-    assert missing.exit_code == 2 and "There is no ledger" in missing.output
+    assert missing.exit_code == 2 and "There is neither a ledger nor a directory at" in missing.output
     mixed = command("report", tmp_path, played[0])
     assert mixed.exit_code == 2 and "one directory, or any number of ledgers" in mixed.output
     assert command("report").exit_code == 2
@@ -296,3 +301,73 @@ def test_a_browser_shows_it_on_a_phone(played: list[Path], tmp_path: Path, phone
     assert found["width"] == 390 and found["content"] <= 390  # the page itself never scrolls sideways
     assert found["tables"] >= 9 and found["charts"] >= 6 and found["cells"] and found["letters"]
     assert found["text"] >= 15 and found["requests"] == [] and found["console"] == []
+
+
+def told(*targets: Path | str) -> str:
+    page = ledgers.render([ledgers.check(str(target)) for target in targets])
+    return html.unescape(re.sub(r"<[^>]+>", " ", page))
+
+
+def kept(folder: Path, **incentive: object) -> Path:
+    """A run of three agents with 10, 20 and 60 points in a ledger of its own, its manifest beside it."""
+    agents = [{"name": name, "s_max": s} for name, s in (("ann", 10), ("bob", 20), ("cid", 60))]
+    game = {"game": {"kind": "data-value", "agents": agents}}
+    folder.mkdir()
+    engine.play(game, **{"mechanism": "2p-upbred", "beta": "0.5", "rounds": 4, "ledger": folder / "l.db", **incentive})
+    return folder / "l.db"
+
+
+def test_it_begins_with_who_paid_whom_and_why(tmp_path: Path) -> None:
+    """p_i = beta (s_i - mean of the others): ann 10 - 40 = -30, bob 20 - 35 = -15, cid 60 - 15 = 45, at 0.5 each."""
+    path = kept(tmp_path / "a", currency="EUR")
+    page = written(tmp_path, path)
+    first = "Two agents with less data paid 22.50 EUR to one with more, at 0.5 EUR for each point above or below the "
+    assert f'<p class="lead">{first}others&#x27; average.</p>' in page
+    assert "What some paid, others received: no treasury was needed." in page
+    assert "Its date is not proven: nobody cosigned" in page
+    for name, amount in (("ann", "15.00"), ("bob", "7.50"), ("cid", "22.50")):  # the diagram
+        assert f"</title>{name}</text>" in page and f'opacity=".8">{amount}</text>' in page
+    assert "In EUR, all rounds together." in page and "<dt>Treasury</dt>" in page
+    yen = told(kept(tmp_path / "b", currency="JPY"))
+    assert "paid 22 JPY to one with more" in yen and "22.5" not in yen.split("Exact amounts")[0]
+
+
+def test_dates_are_those_of_the_cosigned_checkpoints(tmp_path: Path) -> None:
+    folder_of(tmp_path / "keys", ("ann", "bob", "cid"))
+    words = told(kept(tmp_path / "a", keys=str(tmp_path / "keys")))
+    found = re.search(
+        r"The entries were made between (\S+ \S+) UTC and (\S+ \S+) UTC, by the clocks of the agents", words
+    )
+    assert found, words[:2000]
+    first, last = (datetime.fromisoformat(f"{at}+00:00") for at in found.groups())
+    assert timedelta() <= last - first < timedelta(minutes=10) and datetime.now(timezone.utc) - last < timedelta(
+        hours=1
+    )
+
+
+def test_gains_are_compared_with_no_payments_and_with_training_alone(tmp_path: Path) -> None:
+    paid, free = kept(tmp_path / "a", cost=0.1), kept(tmp_path / "b", mechanism="fedavg", cost=0.1)
+    path = Path(f"{paid}.runs/run/manifest.json")
+    values = json.loads(path.read_text())
+    for agent, told in values["agents"].items():
+        told.pop("alone")
+        told |= {"alone": 1.25} if agent == "ann" else {}
+    path.write_text(json.dumps(values))
+    page = written(tmp_path, paid, free)
+    gains = [{row[0]: row for name in ("ann", "bob", "cid") for row in cells(section, name) if len(row) > 9}
+             for section in page.split("<section>")[1:]]  # fmt: skip
+    for name in ("ann", "bob", "cid"):
+        mine, other = gains[0][name], gains[1][name]
+        assert float(mine[11]) == pytest.approx(float(mine[9]) - float(other[9]), abs=0.011)
+        assert float(mine[9]) == pytest.approx(float(mine[7]) - float(mine[8]) + float(mine[6]), abs=0.021)
+    assert float(gains[0]["ann"][10]) == pytest.approx(float(gains[0]["ann"][9]) - 1.25, abs=0.011)
+    assert gains[0]["bob"][10] == "-" and len(gains[1]["ann"]) == 11
+
+
+def test_nothing_is_cut_where_it_is_printed(tmp_path: Path, phone) -> None:
+    """The rules for print at the width of an A4 page that lies on its side, less the margins."""
+    page = written(
+        tmp_path, kept(tmp_path / "a", cost=0.1, currency="EUR"), kept(tmp_path / "b", mechanism="fedavg", cost=0.1)
+    )
+    found = phone(page, width=1031, media="print")
+    assert found["width"] == 1031 and found["content"] <= 1031 and found["cut"] == []

@@ -1,0 +1,141 @@
+"""A run in sentences, for those who pay: who paid whom and why, who gained, when it was, and what the words mean."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ..ledger.notes import Calendar, moment
+from ..ledger.verify import Verification
+from ..payments import TREASURY
+from .format import count, points, priced, rate
+from .run_totals import RunTotals
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+BY_POINTS = {"tranche", "settlement"}  # entries that pay for points above the others' average
+WORDS = (
+    ("Agent", "One of those who train a model together, such as a hospital or a bank."),
+    ("Point", "One record of an agent's data. What an agent has is its own figure, unless audits checked it."),
+    ("Contribution", "How many of its points an agent uses to train the shared model."),
+    ("Balance", "What an agent received less what it paid."),
+    ("Worth of the model", "What an agent says the shared model is worth to it."),
+    ("Cost of data", "What the contributed points cost an agent, at the cost per point that the run's settings name."),
+    ("Gain", "Worth of the model, less the cost of data, plus the balance."),
+    (
+        "Welfare",
+        "The worth of the model to all agents together. Payments move money between agents and leave it as it is.",
+    ),
+    ("Treasury", "An account outside the agents. A mechanism whose payments sum to zero leaves it empty."),
+    ("Deposit", "Money that an agent leaves at the start. It is returned, or lost to the others after a failed audit."),
+    ("Audit", "An auditor does an agent's training round again from the agent's own records and compares the results."),
+    ("Verified", "The ledger's entries are complete and unchanged, and each amount follows from what the entry says."),
+    ("Signed", "An agent put its signature under its report. It shows who said it, not that it is true."),
+)
+
+
+def story(run: RunTotals, result: Verification) -> tuple[str, list[str]]:
+    """The sentence that matters most, and the others."""
+    return _who_paid(run), [*_given(run), *_treasury(run), *_gains(run), *_audits(run), _dates(run, result)]
+
+
+def number(many: int) -> str:
+    """
+    >>> number(5), number(12)
+    ('five', '12')
+    """
+    return NUMBERS[many] if many < len(NUMBERS) else str(many)
+
+
+def _who_paid(run: RunTotals) -> str:
+    payers = [a for a in run.agents if run.balance(a) < 0]
+    paid = [a for a in run.agents if run.balance(a) > 0]
+    if not payers and not paid:
+        return "No money moved."
+    owed, due = -sum(map(run.balance, payers)), sum(map(run.balance, paid))
+    by_points = run.beta and Fraction(run.beta) and any(BY_POINTS & {*at.kinds} for at in run.rounds.values())
+    price = f"{rate(run.beta)} {run.currency}" if by_points else ""
+    why = f", at {price} for each point above or below the others' average" if by_points else ""
+    given = run.last or run.committed
+    ordered = bool(payers and paid and given) and max(given.get(a, 0) for a in payers) <= min(
+        given.get(a, 0) for a in paid
+    )
+    less, more = (" with less data", " with more") if ordered and not run.failed else ("", " others" if payers else "")
+    if not payers:
+        return f"{_agents(len(paid)).capitalize()} received {priced(due, run)}{why}."
+    if not paid:
+        return f"{_agents(len(payers)).capitalize()} paid {priced(owed, run)}{why}."
+    who = f"{_agents(len(payers)).capitalize()}{less} paid {priced(owed, run)}"
+    if owed == due:
+        return f"{who} to {number(len(paid))}{more}{why}."
+    return f"{who}; {number(len(paid))}{more} received {priced(due, run)}{why}."
+
+
+def _agents(many: int) -> str:
+    return f"{number(many)} {'agent' if many == 1 else 'agents'}"
+
+
+def _given(run: RunTotals) -> list[str]:
+    told = []
+    if run.manifest.outcome:
+        o = run.manifest.outcome
+        told.append(f"{count(o['contributed'], 'contribution round')} and {count(o['trained'], 'training round')}.")
+    agents, limit = count(len(run.agents), "agent"), sum(run.limits.values())
+    had = f" of {points(limit)}" if limit else ""
+    if run.last:
+        first, last = points(sum(run.first.values())), points(sum(run.last.values()))
+        told.append(f"{agents} gave {first} points first and {last}{had} last.")
+    elif run.committed:
+        told.append(f"{agents} committed {points(sum(run.committed.values()))}{had} points.")
+    return told
+
+
+def _treasury(run: RunTotals) -> list[str]:
+    balance = run.balance(TREASURY)
+    if not balance:
+        return [] if run.unpaid else ["What some paid, others received: no treasury was needed."]
+    return [f"The treasury {'kept' if balance > 0 else 'paid'} {priced(abs(balance), run)}."]
+
+
+def _gains(run: RunTotals) -> list[str]:
+    if not run.gains:
+        return []
+    lost = sorted((gain, agent) for agent, gain in run.gains.items() if gain < 0)
+    better = len(run.gains) - len(lost)
+    if not lost:
+        return ["The model is worth more to every agent than its data and its payments cost it."]
+    gain, agent = lost[0]
+    told = f"{better} of {_agents(len(run.gains))} gained; {_agents(len(lost))} lost, {agent} the most: "
+    cost, worth = run.costs.get(agent, 0), run.valuations[agent]
+    paid, side = abs(run.balance(agent)), "paid" if run.balance(agent) <= 0 else "received"
+    return [
+        f"{told}the model is worth {priced(worth, run)} to it, its data cost {priced(cost, run)}, and it {side} "
+        f"{priced(paid, run)}: a loss of {priced(-gain, run)}."
+    ]
+
+
+def _audits(run: RunTotals) -> list[str]:
+    """What auditors found, and what followed."""
+    if not run.deposits:
+        return []
+    made = count(run.audited, "delivery was", "deliveries were")
+    by = f" by {', '.join(sorted(run.auditors))}" if run.auditors else ""
+    told = [
+        f"Every agent made a deposit. {made} made again{by}: " + ("not all passed." if run.failed else "all passed.")
+    ]
+    for agent, step in run.failed.items():
+        told.append(
+            f"{agent} failed in training round {step + 1}: what it said it gave from then on is not paid, and its "
+            f"deposit of {priced(run.deposits.get(agent, 0), run)} went to the others."
+        )
+    return told
+
+
+def _dates(run: RunTotals, result: Verification) -> str:
+    """When it was, as far as cosigned checkpoints tell."""
+    calendar = Calendar.of(result.notes)
+    began, ended = calendar.between(run.entries[0]), calendar.between(run.entries[1])
+    start, end = began[0] if began[0] is not None else began[1], ended[1]
+    if start is None:
+        return "Its date is not proven: nobody cosigned a checkpoint of this run."
+    until = f" and {moment(end)}" if end is not None else ""
+    words = f"between {moment(start)}{until}" if until else f"after {moment(start)}"
+    return f"The entries were made {words}, by the clocks of the agents that cosigned them."
