@@ -330,7 +330,7 @@ def make_frame(rng: random.Random) -> tuple[bytes, str, bool]:
     signature = HELLO[agent]
     message = rng.choice(
         (
-            wire.Hello(enrolment, signature),
+            wire.Hello("run", enrolment, signature),
             CENTERS.answer(phase, keyed, agent),
             CENTERS.answer(phase, keyed, agent),
             center.broadcast(),

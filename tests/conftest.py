@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from chromium import Chromium
 from missing import missing
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
@@ -31,43 +29,21 @@ def needs():
     return find
 
 
-# Reports have no script of their own; the copy that a browser opens gets this one, which only looks.
-PROBE = """
-<script>addEventListener("load", () => {
-  const images = [...document.images], root = document.scrollingElement;
-  const inside = e => e.getBoundingClientRect().right <= innerWidth + 1;
-  document.title = JSON.stringify({
-    width: innerWidth, content: root.scrollWidth, images: images.length, drawn: images.every(i => i.naturalWidth > 400),
-    text: parseFloat(getComputedStyle(document.body).fontSize), tables: document.querySelectorAll("table").length,
-    cells: [...document.querySelectorAll(".scroll")].every(inside), charts: document.querySelectorAll(".chart").length,
-    letters: [...document.querySelectorAll("svg text")].every(e => inside(e) && e.getBoundingClientRect().height > 10),
-    requests: performance.getEntriesByType("resource").filter(e => !e.name.startsWith("data:")).map(e => e.name),
-  });
-});</script>
-"""
+@pytest.fixture(scope="session")
+def chromium(needs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """A browser for the whole session."""
+    with Chromium(needs("chromium"), tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 @pytest.fixture
-def phone(needs, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
-    """`phone(page)`: headless Chromium opens the page at a phone's width; it measures itself and says so in its title.
-    Whatever the console of the browser said is in "console"."""
+def phone(chromium: Chromium, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """`phone(page)`: what a page says of itself at a phone's width, with "requests" and the browser's "console"."""
 
-    def show(page: str) -> dict[str, Any]:
-        chromium, folder = needs("chromium"), tmp_path / "phone"
-        folder.mkdir()
-        (folder / "inner.html").write_text(page.replace("</body>", PROBE + "</body>"))
-        (folder / "outer.html").write_text(
-            '<iframe id=f src="inner.html" style="width:390px;height:844px;border:0"></iframe>'
-            "<script>onload=()=>setTimeout(()=>{document.title=f.contentDocument.title},500)</script>"
-        )
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-                 "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
-                 "--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000",
-                 "--dump-dom"]  # fmt: skip
-        command = [chromium, *flags, (folder / "outer.html").as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-        title = re.search(r"<title>(.*?)</title>", done.stdout)
-        assert title, done.stderr[-2000:]
-        return {**json.loads(title.group(1)), "console": re.findall(r"CONSOLE.*", done.stderr)}
+    def show(page: str, width: int = 390, media: str = "screen") -> dict[str, Any]:
+        (tmp_path / "page.html").write_text(page)
+        chromium.open((tmp_path / "page.html").as_uri(), width, 844, media)
+        asked = [address for address in chromium.requests if not address.startswith("data:")]
+        return {**chromium.look(), "requests": asked, "console": chromium.complaints}
 
     return show

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedincentive.center.log import with_cosignatures
+from fedincentive.entry import canonical, canonical_table
 from fedincentive.identity import Answers
 from fedincentive.payments import quantise
 from fedincentive.provenance.keys import PrivateKey, words
@@ -24,7 +25,16 @@ SHARED = st.dictionaries(st.sampled_from(["model", "phase", "round", "run", "see
 def test_words_of_reports_are_canonical_json(shared: dict[str, int | str], reports: list[dict[str, int | str]]) -> None:
     made = Answers(shared)
     for own in reports:
-        assert made.words(own) == words("report", {**shared, **own})
+        assert made.words(dict(sorted(own.items()))) == words("report", {**shared, **own})
+
+
+ROWS = st.dictionaries(st.sampled_from(["s", "agent", "%s", "é", '"']), VALUES | st.lists(VALUES, max_size=2))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.text(max_size=8), ROWS | VALUES, max_size=4))
+def test_a_table_is_written_as_canonical_json(table: dict[str, object]) -> None:
+    assert canonical_table(table) == canonical(table)
 
 
 @given(st.floats(-1e12, 1e12) | st.integers(-(10**12), 10**12), st.sampled_from([1, 2, 10**6]))

@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+import warnings
 
 import click
 
@@ -24,6 +25,7 @@ COMMANDS = {
     "keys": ("keys", "Make, show, rotate and revoke the keys by which agents and center sign."),
     "league": ("league", "Play every mechanism on the same games and search every claim."),
     "ledger": ("ledger", "Read, check, export, correct and pay out a payment ledger."),
+    "new": ("new", "Write a first game, mechanism, payment, FedML or Flower project that runs at once."),
     "names": ("names", "Make, show and erase the names behind a ledger's pseudonyms."),
     "play": ("play", "Play a closed-form game to its end and certify the outcome."),
     "quote": ("quote", "What the payments of a game would mean for each agent, before anyone signs."),
@@ -31,6 +33,7 @@ COMMANDS = {
     "report": ("report", "Write a run as one self-contained HTML page."),
     "reproduce": ("reproduce", "Reproduce the paper's experiments on real data: results, figures, manifest."),
     "settings": ("settings", "Every setting of a run, its default and its meaning."),
+    "watch": ("watch", "Follow a running federation on a local page."),
 }
 
 
@@ -62,7 +65,9 @@ class LazyGroup(click.Group):
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a name that this screen cannot show
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's; what overflows is refused in words
+                return super().invoke(ctx)
         except FedIncentiveError as error:
             raise click.ClickException(str(error)) from error
         except OSError as error:

@@ -15,8 +15,8 @@ import click
 def certify(run: Path, as_json: bool) -> None:
     """Show the certificate of a finished run: how much anyone could still gain, and which claims held.
 
-    RUN is the run's folder, its state folder or its manifest.json. Each line names what it rests on; what the center of
-    the run could not know is unavailable. Exits 1 when a claim was broken.
+    RUN is the run's folder, its state folder, its manifest.json, or a ledger with one run. Each line names what it
+    rests on; what the center of the run could not know is unavailable. Exits 1 when a claim was broken.
     """
     from ..manifest import SavedRun, find
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from ..audit import examine
 from ..audit.from_ledger import delivery, is_model
 from ..errors import AggregationError
 from ..game import read as read_game
+from ..identity import digest
 from ..manifest import DEFAULT, SavedRun, find
-from ..provenance.records import Commitment
+from ..provenance.keys import name_in_files
+from ..provenance.records import Commitment, tag_key
 
 file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -34,7 +37,10 @@ file = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Gives the site for an agent's name: an object with s_max, whole, update(w, points, step, s), and for data "
     "records() and reorder(seed).",
 )
-@click.option("--kept", type=file, metavar="FILE", help="What the site keeps of its commitment to its records.")
+@click.option(
+    "--kept", type=file, metavar="FILE", help="What the site keeps of its commitment, where that is not with the run."
+)
+@click.option("--tags", type=file, metavar="FILE", help="The key of the sites' tags, to check those it enrolled.")
 @click.option(
     "--model", type=file, metavar="FILE", help="The model of the round, where the run's state has it no more."
 )
@@ -46,6 +52,7 @@ def audit(
     game: Path | None,
     site: str | None,
     kept: Path | None,
+    tags: Path | None,
     model: Path | None,
     address: str | None,
 ) -> None:
@@ -57,8 +64,12 @@ def audit(
     name = SavedRun.read(manifest).run
     with books.read(address or _beside(manifest)) as book:
         said, wanted = delivery((record.entry for record in book.entries(name)), number, agent)
-    said = dataclasses.replace(said, w=_model(manifest.parent, model, wanted))
-    found = examine(said, _site(agent, game, site), None if kept is None else Commitment.read(kept))
+        models = {entry.inputs["model"]: entry.round for entry in trained(book, name)}
+    at_site = _site(agent, game, site)
+    said = dataclasses.replace(said, w=_model(manifest.parent, model, wanted, models))
+    kept = kept or _kept(manifest, agent)
+    own, key = None if kept is None else Commitment.read(kept), None if tags is None else tag_key(tags)
+    found = examine(said, at_site, own, tag_key=key)
     click.echo(f"Audit of agent {agent!r} in round {number} (step {said.step}) of run {name!r}:")
     click.echo(f"  the agent signed {said.delivered / said.scale:g} points and the update {said.update[:16]}...")
     for line in found.checked:
@@ -76,8 +87,20 @@ def _beside(manifest: Path) -> Path:
     raise click.ClickException(f"There is no ledger beside {state}: name it with --ledger.")
 
 
-def _model(state: Path, given: Path | None, wanted: str) -> dict[str, Any]:
-    """The model that the agent answered to, by its digest."""
+def trained(book: books.Ledger, run: str) -> Iterator[books.Entry]:
+    """The reports of the training rounds."""
+    return (record.entry for record in book.entries(run) if record.entry.kind == "reports-train")
+
+
+def _kept(manifest: Path, agent: str) -> Path | None:
+    """What the site keeps of its commitment, where it is kept with the run."""
+    path = manifest.parent.parent / "agents" / f"{name_in_files(agent)}.records"
+    return path if path.is_file() else None
+
+
+def _model(state: Path, given: Path | None, wanted: str, rounds: Mapping[str, int]) -> dict[str, Any]:
+    """The model that the agent answered to, by its digest; `rounds` says which round began with which."""
+    here = []
     for path in [given] if given is not None else sorted(state.glob("model-*.safetensors")):
         try:
             with StoredUpdate(path) as stored:
@@ -89,23 +112,31 @@ def _model(state: Path, given: Path | None, wanted: str) -> dict[str, Any]:
             raise click.ClickException(str(error)) from error
         if is_model(w, wanted):
             return w
-    where = (
-        f"{given} is another one" if given is not None else f"{state} has it no more (it keeps those of open audits)"
-    )
+        here += [f"round {rounds[digest(w)]}"] if digest(w) in rounds else []
+    has = f"it has those of {', '.join(here)}" if here else "it has none of a training round"
+    where = f"{given} is another one" if given is not None else f"{state} has it no more ({has})"
     raise click.ClickException(f"The audit needs the model with the digest {wanted}: {where}; give it with --model.")
 
 
 def _site(agent: str, game: Path | None, site: str | None) -> Any:
     if (game is None) == (site is None):
-        raise click.UsageError("Name the game that was played with --game, or the agent's site with --site.")
+        raise click.UsageError(
+            "Name the game that was played with --game, or with --site MODULE:FUNCTION a function that makes the "
+            "agent's site from its name, as the agent's own program does."
+        )
     if game is not None:
         found = read_game(game)
         if agent not in found.agents:
             raise click.ClickException(f"{game} has no agent {agent!r}; it has {', '.join(found.agents)}.")
         return ClosedFormSite(found, found.agents.index(agent))
     module, _, function = str(site).partition(":")
+    if not module or not function:
+        raise click.UsageError(f"--site {site}: write MODULE:FUNCTION.")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return getattr(importlib.import_module(module), function)(agent)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise click.ClickException(f"--site {site}: {error}") from error
+        made = getattr(importlib.import_module(module), function)(agent)
+    except Exception as error:  # it is the person's own program
+        raise click.ClickException(f"--site {site}: {type(error).__name__}: {error}") from error
+    if lacks := [what for what in ("s_max", "whole", "update") if not hasattr(made, what)]:
+        raise click.ClickException(f"--site {site} gives a {type(made).__name__} without {', '.join(lacks)}: no site.")
+    return made

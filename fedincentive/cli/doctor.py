@@ -66,7 +66,7 @@ def plots() -> Part:
 def fedml() -> Part:
     from ..plugins.fedml.doctor import status
 
-    found = status()
+    found = status(try_out=True)
     facts = "not installed" if found.fedml is None else f"FedML {found.fedml}, " + ("active" if found.active else "off")
     return Part("fedml", facts, list(found.problems), list(found.notes))
 
@@ -82,11 +82,32 @@ def nvflare() -> Part:
     return Part("nvflare", f"NVFlare {found}", problems(found))
 
 
+def flower() -> Part:
+    from importlib import metadata
+
+    try:
+        return Part("flower", f"Flower {metadata.version('flwr')}")
+    except metadata.PackageNotFoundError:
+        note = "Flower is not installed: pip install 'fedincentive[flower]'."
+        return Part("flower", "not installed", notes=[note])
+
+
+def flute() -> Part:
+    """FLUTE is a checkout and no package: what can be missing here is what it imports."""
+    from ..plugins.flute.__main__ import NEEDED
+
+    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        note = f"FLUTE needs {', '.join(missing)}: pip install 'fedincentive[flute]'."
+        return Part("flute", "not ready", notes=[note])
+    return Part("flute", "what it needs is installed; run it in its checkout: python -m fedincentive.plugins.flute")
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(as_json: bool) -> None:
     """What is installed, what is active, what is missing. Exits with 1 if something is wrong."""
-    findings = [check() for check in (kernels, cuda, ledger, plots, fedml, nvflare)]
+    findings = [check() for check in (kernels, cuda, ledger, plots, fedml, flower, nvflare, flute)]
     if as_json:
         click.echo(json.dumps({"version": __version__, "findings": [asdict(f) for f in findings]}, indent=2))
     else:

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import click
 
 from .. import ledger as books
+from ..checks import nearest
 from ..errors import LedgerDamaged, LedgerError
 from ..files import replace
 from ..ledger import copies, periods
@@ -24,8 +25,8 @@ from ..ledger.verify import verify as check
 from ..reports.statements import FORMATS as STATEMENTS
 from ..reports.statements import columns
 from . import audit
+from .targets import known_run, target
 
-target = click.argument("target", metavar="LEDGER")
 one_run = click.option("--run", help="Only this run.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
@@ -34,7 +35,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable
 def ledger() -> None:
     """Read, check, export and copy a payment ledger.
 
-    LEDGER is a file path (SQLite) or a postgresql:// address.
+    LEDGER is a file path (SQLite), a postgresql:// address, or the folder of a run that has a ledger.
     """
 
 
@@ -54,6 +55,7 @@ def head(target: str) -> None:
 def show(target: str, run: str | None, notes: tuple[Path, ...], as_json: bool) -> None:
     """Every entry, oldest first; with --note also between which times it was written."""
     with books.read(target) as book:
+        known_run(book, run)
         if as_json:
             for record in book.chained(run):
                 click.echo(f'{{"body":{record.entry.body},"hash":"{record.hash}","seq":{record.seq}}}')
@@ -76,6 +78,7 @@ def show(target: str, run: str | None, notes: tuple[Path, ...], as_json: bool) -
 def balances(target: str, run: str | None, as_json: bool) -> None:
     """What every account has received, less what it was charged."""
     with books.read(target) as book:
+        known_run(book, run)
         found = book.balances(run)
         minor = book.minor
     if as_json:
@@ -116,11 +119,11 @@ def statement(
     people = audit.people(names)
     signed = [note for path in notes for note in audit.notes_in(path)]
     with books.read(target) as book:
+        known_run(book, run)
         ended = None if period is None else periods.find(book, period)
         account = make_statement(book, people.account(agent), run, signed, audit.exchanged(folder), ended)
         if not account.lines:
-            known = ", ".join(list(book.balances(run))[:10])
-            raise click.ClickException(f"There is no account {agent!r} here. The first ones: {known or 'none'}.")
+            raise click.ClickException(f"There is no account {agent!r} here.{nearest(agent, book.balances(run))}")
     text = STATEMENTS["json" if as_json else form](account, people.name(account.account))
     if output is None or str(output) == "-":
         click.echo(text, nl=False)
@@ -234,7 +237,7 @@ def _checkpoints(text: str) -> list[Checkpoint]:
         try:
             return [Checkpoint.parse(text)]
         except LedgerError as error:
-            raise click.UsageError(f"{error} A file of that name is not there either.") from error
+            raise click.UsageError(f"{error} There is no file of that name either.") from error
     found = Checkpoint.find(Path(text).read_text("utf-8", errors="replace"))
     if not found and Path(text).name == "manifest.json":  # of a run that goes on: they are beside it
         growing = Path(text).with_name("checkpoints.jsonl")
@@ -263,6 +266,8 @@ def _as_json(result: Verification, skipped: int) -> str:
             "signatures": result.signatures,
             "unbound": result.unbound,
             "unsigned": result.unsigned,
+            "said": result.said,
+            "unfinished": result.unfinished,
             "notes": [{"size": note.size, "cosigned": dict(note.times)} for note in result.notes],
             "findings": [vars(finding) for finding in result.findings],
         }
@@ -270,14 +275,15 @@ def _as_json(result: Verification, skipped: int) -> str:
 
 
 def _as_text(result: Verification, skipped: int) -> str:
-    checked = f"{result.head.count} entries, {result.postings} postings, {result.checkpoints} checkpoints checked"
+    checked = f"{counted(result.head.count, 'entry', 'entries')}, {counted(result.postings, 'posting')}, "
+    checked += f"{counted(result.checkpoints, 'checkpoint')} checked"
     checked += f" ({skipped} of other ledgers skipped)" if skipped else ""
     derived = "every amount derived again" if result.recomputed else "amounts not derived again (--recompute)"
     noted = [f"note: {audit.told(note)}" for note in result.notes[-3:]]
     if more := len(result.notes) - len(noted):
-        noted.insert(0, f"note: {more} earlier checkpoints hold too")
+        noted.insert(0, f"note: {counted(more, 'earlier checkpoint')} {'holds' if more == 1 else 'hold'} too")
     if result.signatures:
-        derived += f", {result.signatures} signatures checked"
+        derived += f", {counted(result.signatures, 'signature')} checked"
     if result.unbound:
         noted.append(
             f"note: {_some(result.unbound)} without terms: the amounts follow from what the entries say themselves"
@@ -286,8 +292,18 @@ def _as_text(result: Verification, skipped: int) -> str:
         noted.append(
             f"note: {_some(result.unsigned)} without signatures: what agents gave is what was said in their names"
         )
-    verdict = "clean" if result.clean else f"{len(result.findings)} findings"
+    if result.said:
+        noted.append(f"note: {_some(result.said)} asked samples: who was drawn is said by the center, and not shown")
+    noted += [f"note: run {run!r} is unfinished: it has {lacks}" for run, lacks in list(result.unfinished.items())[:10]]
+    if len(result.unfinished) > 10:
+        noted.append(f"note: {counted(len(result.unfinished) - 10, 'more run')} unfinished")
+    verdict = "clean" if result.clean else counted(len(result.findings), "finding")
     return "\n".join([*map(str, result.findings), *noted, f"{verdict}: {checked}, {derived}; head {result.head}"])
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """'1 finding', '2 findings'."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _some(runs: Sequence[str]) -> str:

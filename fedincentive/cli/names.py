@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -35,9 +36,14 @@ def new(given: tuple[str, ...], path: Path) -> None:
 
 @names.command()
 @map_file
-def show(path: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON, by pseudonym.")
+def show(path: Path, as_json: bool) -> None:
     """Every pseudonym and who it is."""
-    for name, alias in sorted(Names.read(path).pseudonyms.items()):
+    known = sorted(Names.read(path).pseudonyms.items())
+    if as_json:
+        click.echo(json.dumps({alias: name for name, alias in known}, indent=2))
+        return
+    for name, alias in known:
         click.echo(f"{alias}  {name}")
 
 
@@ -49,4 +55,4 @@ def erase(name: str, path: Path) -> None:
     known = Names.read(path)
     alias = known.account(name)
     known.erase(name)
-    click.echo(f"Nothing in {path} says who {alias} is any more. Erase it from copies and backups of the map too.")
+    click.echo(f"{path} no longer says who {alias} is. Erase it from copies and backups of the map too.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..ledger.address import shown
+from .targets import ledger_in
 
 
 @click.command()
@@ -24,9 +25,15 @@ def report(targets: tuple[str, ...], out: Path | None) -> None:
     RUN is a directory that `fedincentive reproduce` left (of a study, or of several): figures, results, contributions
     and payments, certificate, ledger heads with their verification, settings.
 
-    LEDGER is a file or a postgresql:// address: who contributed what, who paid whom, and whether the ledger verifies;
-    several are also compared. Exits 1 when one of them does not verify, after writing the page that says so.
+    LEDGER is a file, a postgresql:// address or the folder of a run that has a ledger: who contributed what, who paid
+    whom, and whether the ledger verifies; several are also compared. Exits 1 when one of them does not verify, after
+    writing the page that says so.
     """
+    runs = [target for target in targets if Path(target).is_dir() and _has_ledger(Path(target))]
+    if runs == [*targets]:
+        alone = Path(runs[0]) / "report.html" if len(runs) == 1 else None
+        _ledgers(tuple(ledger_in(run) for run in runs), out or alone or Path("report.html"))
+    targets = tuple(ledger_in(target) if target in runs else target for target in targets)
     folders = [target for target in targets if Path(target).is_dir()]
     if folders and len(targets) > 1:
         raise click.UsageError(f"{folders[0]} is a directory: give one directory, or any number of ledgers.")
@@ -35,8 +42,16 @@ def report(targets: tuple[str, ...], out: Path | None) -> None:
         return
     for target in targets:
         if "://" not in target and not Path(target).exists():
-            raise click.UsageError(f"There is no ledger, nor a directory, at {shown(target)}.")
+            raise click.UsageError(f"There is neither a ledger nor a directory at {shown(target)}.")
     _ledgers(targets, out or Path("report.html"))
+
+
+def _has_ledger(folder: Path) -> bool:
+    """Whether it is a run of a host or of `play`, and not of `reproduce`."""
+    try:
+        return ledger_in(str(folder)) != str(folder)
+    except click.UsageError:
+        return False
 
 
 def _experiments(run: Path, out: Path | None) -> Path:

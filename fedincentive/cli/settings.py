@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 HEADER = """# Settings
@@ -12,17 +14,45 @@ nearest known one. Money is exact, so prices are quoted decimals. This page is p
 """
 
 
-def reference() -> str:
-    """One row for each setting, in the order of the schema."""
+# The first setting of each topic, in the order of the schema.
+TOPICS = {
+    "mechanism": "The algorithm",
+    "beta": "Payments",
+    "auditors": "Audits of delivery",
+    "slope": "Agents",
+    "aggregation": "The center",
+    "run": "The run",
+}
+
+
+def rows() -> list[dict[str, str]]:
+    """Every setting with its topic, default, allowed values and meaning."""
+    from ..aggregation import rules
     from ..mechanisms import Settings
 
-    rows = [
-        f"| `{key}` | {f'`{default}`' if default else ''} | {text} |" for key, default, text in Settings.documentation()
-    ]
-    return "\n".join([HEADER, "| setting | default | meaning |", "|---|---|---|", *rows])
+    found, topic = [], ""
+    for key, default, allowed, meaning in Settings.documentation():
+        topic = TOPICS.get(key, topic)
+        if key == "aggregation":
+            allowed = ", ".join(f"`{rule.name}`" for rule in rules())
+        found.append({"setting": key, "topic": topic, "default": default, "allowed": allowed, "meaning": meaning})
+    return found
+
+
+def reference() -> str:
+    """A table for each topic."""
+    lines, topic = [HEADER.strip()], ""
+    for row in rows():
+        if row["topic"] != topic:
+            topic = row["topic"]
+            lines += [f"\n## {topic}\n", "| setting | default | allowed | meaning |", "|---|---|---|---|"]
+        default = f"`{row['default']}`" if row["default"] else ""
+        lines.append(f"| `{row['setting']}` | {default} | {row['allowed']} | {row['meaning']} |")
+    return "\n".join(lines)
 
 
 @click.command()
-def settings() -> None:
-    """Every setting of a run, its default and its meaning."""
-    click.echo(reference())
+@click.option("--json", "as_json", is_flag=True, help="Print the settings as JSON.")
+def settings(as_json: bool) -> None:
+    """Every setting of a run, its default, its allowed values and its meaning."""
+    click.echo(json.dumps(rows(), indent=2) if as_json else reference())

@@ -130,6 +130,7 @@ OUTSIDE = {
 }
 KEPT_SHORT = {
     ("reproduce",): ("--redraw",),
+    ("watch",): ("--json",),
     ("league",): ("--games", "1", "--n", "3", "--row", "fedavg", "--jobs", "1"),
 }
 
