@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(1800)  # each install compiles the kernels, on a busy machine for minutes
 USE = """
 import numpy as np, fedincentive, fedincentive.plugins
 print(fedincentive.__file__)
