@@ -84,14 +84,15 @@ class Log:
 
     def told(self, seen: Iterable[int], cosigned: str, earlier: Iterable[int] = ()) -> dict[str, Any]:
         """What a broadcast says to agents that last reported to have seen these sizes, or `earlier` ones in other runs.
-        Some may have read more since then, so the run's latest sizes are proven from too."""
+        Some may have read more since then, so the run's later sizes are proven from too."""
         note, seen = self.note, set(seen)
-        size = note.head.size
+        size, least = note.head.size, min(seen, default=0)
         entries = [
             {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
-            for seq, before, body in self._latest(min(seen, default=0))
+            for seq, before, body in self._latest(least)
         ]
-        known = sorted(old for old in {*seen, *earlier, *(seq for seq, _, _ in self._shown)} if 0 < old < size)
+        later = [seq for seq, _, _ in self._shown if seq > least]
+        known = sorted(old for old in {*seen, *earlier, *later} if 0 < old < size)
         spans = {str(old): self.tree.consistency_spans(old, size) for old in known}
         needed = list(dict.fromkeys(chain.from_iterable(spans.values())))
         nodes = dict(zip(needed, texts(self.tree.nodes(needed)), strict=True))
