@@ -90,9 +90,6 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
-WRITTEN: dict[type, Callable[[Any], str]] = {int: str, str: quoted}  # what a flat row of a table holds
-
-
 def canonical_table(value: Any) -> str:
     """`canonical`, in half the time where many rows have the same few keys, as the reports of a round have: what they
     share is written once.
@@ -110,7 +107,8 @@ def canonical_table(value: Any) -> str:
             if keys not in forms:
                 forms[keys] = _form(keys)
             form, values = forms[keys]
-            rows.append(f"{quoted(name)}:{form % tuple([WRITTEN[type(one)](one) for one in values(row)])}")
+            texts = [one if type(one) is int else quoted(one) for one in values(row)]
+            rows.append(f"{quoted(name)}:{form % tuple(texts)}")
     except (LookupError, TypeError):  # a row that is empty, nested or of other types
         return canonical(value)
     return f"{{{','.join(rows)}}}"

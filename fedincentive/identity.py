@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .entry import WRITTEN, canonical
+from .entry import canonical
 from .errors import PaymentError, ProvenanceError, SettingError
 from .messages import Broadcast, Enrol, Report, Update
 from .payments import quantise
@@ -138,7 +138,10 @@ class Answers:
         """The bytes of `words("report", {**shared, **own})`; `own` is in the order of canonical JSON."""
         names = tuple(own)
         form = self._forms.get(names) or self._form(names)
-        texts = [WRITTEN.get(type(value), canonical)(value) for value in own.values()]
+        texts = [
+            value if type(value) is int else quoted(value) if type(value) is str else canonical(value)
+            for value in own.values()
+        ]
         return (form % tuple(texts)).encode("ascii")
 
     def _form(self, names: tuple[str, ...]) -> str:
