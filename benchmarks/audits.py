@@ -29,6 +29,7 @@ from threading import Semaphore
 from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 from fedincentive import Settings, draws, engine, ledger, mechanisms
 from fedincentive.agent import Agent, LossSite, Notary, SoftmaxSite
@@ -243,11 +244,16 @@ def cost(federation: Federation, what: str) -> None:
 
 
 def honest(federation: Federation, wanted: int) -> None:
-    """Audits of honest agents, none of which may fail, and of a liar among them."""
+    """Audits of honest agents, none of which may fail, and of a liar among them. Every step of the honest ones is
+    audited, so that few runs have many audits."""
     done = failed = found = runs = 0
-    while done < wanted:
-        center = federation.play(f"honest-{runs}", 20, auditors=AUDITORS, report_values=False).center
-        done, failed, runs = done + center.run.checked["audited"], failed + len(center.run.failed), runs + 1
+    with tqdm(total=wanted, unit="audits", disable=None, leave=False) as bar:
+        while done < wanted:
+            told = {"auditors": AUDITORS, "audit": 1.0, "report_values": False}
+            center = federation.play(f"honest-{runs}", 20, **told).center
+            audited = center.run.checked["audited"]
+            done, failed, runs = done + audited, failed + len(center.run.failed), runs + 1
+            bar.update(audited)
     print(f"{done} audits of honest agents: {failed} failed", flush=True)
     for k in range(20):
         center = federation.play(f"liar-{k}", 10, liar="agent-03", auditors=AUDITORS, audit=0.3).center
