@@ -18,6 +18,7 @@ import numpy as np
 from .. import terms
 from ..entry import Entry
 from ..errors import QuorumError, ReportRefused, SettingError
+from ..game import Audits
 from ..identity import CENTER
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
@@ -324,3 +325,11 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
         known = {name: link_at(run, name, run.trained) for name in (CENTER, *run.agents)}
         inputs["links"] = {name: link for name, link in known.items() if link}
     return [Entry(run.settings.run, run.round, f"{audits.PREFIX}{step}", rule, inputs, {})]
+
+
+def extent(run: Run) -> Audits | None:
+    """How far audits reached, as the certificate says it; None where nothing was audited."""
+    if "audited" not in run.checked:
+        return None
+    committed = all(records.read(run.commitments.get(name, "")) is not None for name in run.agents)
+    return Audits(**run.checked, auditors=tuple(run.terms["auditors"]), committed=committed)

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import terms
 from ..errors import QuorumError, ReportRefused, RunError, SettingError
-from ..game import Audits, Evidence, Game, Robustness, beta_dom, beta_ne, certify
+from ..game import Evidence, Game, Robustness, beta_dom, beta_ne, certify
 from ..identity import CENTER, Answers, answers, broadcast, digest, signed
 from ..ledger import Entry, Ledger, Receipt
 from ..manifest import Heads, Manifest, certified
@@ -341,9 +341,7 @@ class Center:
             "slack": [run.slack(agent) / scale for agent in agents],
             "lost": run.lost,
             "failed": run.failed,
-            "audits": Audits(**run.checked, auditors=tuple(run.terms["auditors"]))
-            if "audited" in run.checked
-            else None,
+            "audits": audits.extent(run),
             "alone": run.alone,
             "costs": {agent: points * self.settings.cost_of(agent) for agent, points in ended.given.items()},
             "robustness": None

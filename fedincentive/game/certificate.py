@@ -43,16 +43,21 @@ class Audits:
     steps: int
     opened: int = 0
     auditors: tuple[str, ...] = ()
+    committed: bool = True  # whether every agent did to its records; a closed-form game has none
 
     def __str__(self) -> str:
         bad = 1.0 - 0.05 ** (1.0 / self.audited)
+        before, records = "not every agent committed to records: that points exist is not shown. ", ""
+        if self.committed:
+            before = "agents committed to their records before anyone knew their order or what would be audited. "
+            records = "from committed records "
+        known = f" and knew all {self.opened} opened records again" if self.opened else ""
         return (
-            "agents committed to their records before anyone knew their order or what would be audited. "
-            f"{self.audited} of {self.steps} agent-steps were drawn; {', '.join(self.auditors) or 'auditors'} repeated "
-            f"the training of each from committed records to the same update and knew all {self.opened} opened records "
-            f"again. So at most {100 * bad:.2g} % of the agent-steps are bad, at 95 % confidence; in the others a lie "
-            "costs more than it brings at the declared chances. Not shown: that patients exist, that labels are right, "
-            "that data are representative, that no auditor was bribed"
+            f"{before}{self.audited} of {self.steps} agent-steps were drawn; "
+            f"{', '.join(self.auditors) or 'auditors'} repeated the training of each {records}to the same update"
+            f"{known}. So at most {100 * bad:.2g} % of the agent-steps are bad, at 95 % confidence; in the others a "
+            "lie costs more than it brings at the declared chances. Not shown: that patients exist, that labels are "
+            "right, that data are representative, that no auditor was bribed"
         )
 
 

@@ -55,6 +55,9 @@ def test_audits_make_it_attested_and_say_how_far_they_reach() -> None:
     bound = 100 * (1 - 0.05 ** (1 / 40))  # 40 draws without a bad one: at most so many are, with 95 % confidence
     for words in ("40 of 400 agent-steps", "x, y, z", "120 opened", f"{bound:.2g} %", "Not shown"):
         assert words in found.detail
+    bare = verdict("full-contribution", basis="signed", audits=Audits(40, 400, committed=False))
+    assert "not every agent committed to records" in bare.detail and bare.basis == "attested"
+    assert "opened" not in bare.detail and "from committed records" not in bare.detail
     none = verdict("full-contribution", basis="signed", audits=Audits(0, 400))
     assert none.basis == "signed" and "nobody audited it" in none.detail
 

@@ -17,6 +17,7 @@ from fedincentive import ledger
 from fedincentive.agent import Strategy
 from fedincentive.audit import Auditor
 from fedincentive.center import Center, state
+from fedincentive.center.audits import extent
 from fedincentive.errors import BroadcastRefused, QuorumError, ReportRefused, SettingError
 from fedincentive.game import read, repaired_example
 from fedincentive.identity import CENTER
@@ -94,6 +95,8 @@ def test_honest_agents_pass_every_audit_and_the_ledger_says_so(tmp_path: Path) -
     looked = [one["agent"] for memo in table.memos for item in memo.inputs["heard"] for one in item["verdicts"]]
     assert set(looked) == set(NAMES) and len(looked) >= 20  # some passes were repeated
     assert table.center.outcome.status == "complete"
+    said = str(extent(table.center.run))
+    assert "not every agent committed to records" in said and "committed records" not in said  # a game has none
 
 
 @pytest.mark.parametrize("lie", LIES)
