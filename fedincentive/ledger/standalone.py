@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Check a fedincentive ledger without installing fedincentive.
 
-    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH[@LEDGER] ...] [--keys FILE|DIR] [--no-signatures]
+    python3 standalone.py ledger.jsonl [--checkpoint COUNT:HASH[@LEDGER] ...] [--keys FILE|DIR] [--note FILE]
     python3 standalone.py receipt FILE --key VKEY [--witness VKEY ...] [--need N]
 
 Reads what `fedincentive ledger export --format jsonl` wrote and trusts nothing in it: the hash chain, the canonical
 form, the zero sum of every entry, its claims, every amount derived again from the inputs beside it, and each entry held
 to the terms that its run begins with. In a signed run every agent signed the terms and every report, and every input of
 every payment is what the agents said. Whose the keys are no file can say of itself: --keys holds them to those that you
-know. A receipt proves one entry: its hash, its path to the root, the log's signature, the witnesses' with their times.
+know, and --note holds the entries to checkpoints that others kept. A receipt proves one entry: its hash, its path to
+the root, the log's signature, the witnesses' with their times.
 
 Prints one line per finding; exits 0 when there is none, 1 when there are, 2 when it was called wrongly. Needs Python
 3.9 and nothing else. It shares no code with the package on purpose: two writings of the same rules check each other.
@@ -578,11 +579,43 @@ class Runs:
             complain("note", "the checkpoint of the period is not of the entries before it")
         if note.origin != f"fedincentive-ledger/{heads[1][:32]}":
             complain("note", "the checkpoint of the period is another ledger's")
-        terms = [so_far["terms"] for so_far in self.so_far.values() if so_far["terms"] and "center" in so_far["terms"]]
-        if not any(note.is_signed_by(verifier_key(one)) for one in {agreed["center"] for agreed in terms}):
+        if not self.is_centers(note):
             complain("note", "no center of this ledger's runs signed the checkpoint of the period")
-        for one in {key for said in self.said.values() for keys in said.held.values() for _, key in keys if key}:
-            note.cosigned_at(verifier_key(one))
+        self.cosigners(note)
+
+    def is_centers(self, note: Checkpointed) -> bool:
+        terms = [so_far["terms"] for so_far in self.so_far.values() if so_far["terms"] and "center" in so_far["terms"]]
+        return any(note.is_signed_by(verifier_key(one)) for one in {agreed["center"] for agreed in terms})
+
+    def cosigners(self, note: Checkpointed) -> dict[str, int]:
+        """Which agents of this ledger's runs cosigned a checkpoint, and when; ValueError where one is forged."""
+        held = {key for said in self.said.values() for keys in said.held.values() for _, key in keys if key}
+        times = {(key := verifier_key(one)).name: note.cosigned_at(key) for one in sorted(held)}
+        return {name: moment for name, moment in times.items() if moment is not None}
+
+    def hold_notes(self, notes: Iterable[Checkpointed], heads: list[str], complain: Complain) -> None:
+        """Checkpoints that others kept must be of these entries and signed by a run's center. The cosignatures are
+        checked of the newest one, which stands for all entries before it."""
+        newest: Checkpointed | None = None
+        peaks: list[tuple[int, bytes]] = []  # whole subtrees from the left: how many leaves each has, and its root
+        grown = 0
+        for note in sorted(notes, key=lambda note: (note.size, len(note.lines))):
+            what = f"the checkpoint of {note.size} entries"
+            while grown < min(note.size, len(heads) - 1):
+                grown += 1
+                grow(peaks, sha256(b"\x00" + heads[grown].encode("ascii", "replace")).digest())
+            if len(heads) < 2 or note.origin != f"fedincentive-ledger/{heads[1][:32]}":
+                complain("note", f"{what} is another ledger's, of {note.origin!r}")
+            elif not self.is_centers(note):
+                complain("note", f"no center of this ledger's runs signed {what}")
+            elif note.size > grown:
+                complain("note", f"{what} was seen, {grown} are here: the tail was cut")
+            elif root_over(peaks) != note.root:
+                complain("note", f"{what} has another root: the chain was made anew")
+            else:
+                newest = note
+        if newest is not None:
+            self.signatures.witnessed = newest.size, self.cosigners(newest)
 
     def hold_payment(self, so_far: Body, body: Body, before: int, agents: Amounts, complain: Complain) -> None:
         terms, kind, given = so_far["terms"], body["kind"], body["inputs"]
@@ -1273,6 +1306,7 @@ class Signatures:
         self.unsigned: list[str] = []
         self.sampled: list[str] = []  # unsigned runs in which a sample is asked
         self.unfinished: list[str] = []  # runs without their last entries
+        self.witnessed: tuple[int, dict[str, int]] | None = None  # the newest checkpoint given, and who cosigned it
         self.began = self.spoke = time.monotonic()
 
     def check(self, key: Key, signature: bytes, message: bytes) -> bool:
@@ -1530,12 +1564,42 @@ def read_note(note: str) -> Checkpointed:
     return Checkpointed(text + "\n", head[0], int(head[1]), from_base64(head[2]), lines)
 
 
+def notes_in(text: str) -> list[Checkpointed]:
+    """The checkpoints in a run's notes.jsonl, in an agent's receipt, or the one that a file is. A line that is none is
+    passed over, as a crash may have cut it; ValueError where there is no other."""
+    found, wrong = [], ""
+    for part in text.splitlines() if text.startswith("{") else [text]:
+        try:
+            found.append(read_note(json.loads(part)["note"] if part.startswith("{") else part))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            wrong = str(error)[:200]
+    if not found:
+        raise ValueError(f"there is no checkpoint in it: {wrong or 'it is empty'}")
+    return found
+
+
+def grow(peaks: list[tuple[int, bytes]], leaf: bytes) -> None:
+    """Add a leaf to a Merkle tree of which only the whole subtrees are kept."""
+    peaks.append((1, leaf))
+    while len(peaks) > 1 and peaks[-1][0] == peaks[-2][0]:
+        (size, right), (_, left) = peaks.pop(), peaks.pop()
+        peaks.append((2 * size, sha256(b"\x01" + left + right).digest()))
+
+
+def root_over(peaks: list[tuple[int, bytes]]) -> bytes:
+    """The root of that tree (RFC 6962)."""
+    total = peaks[-1][1] if peaks else sha256().digest()
+    for _, left in reversed(peaks[:-1]):
+        total = sha256(b"\x01" + left + total).digest()
+    return total
+
+
 def root_of(leaves: list[bytes]) -> bytes:
     """The root of the Merkle tree over leaves (RFC 6962)."""
-    while len(leaves) > 1:
-        pairs = [sha256(b"\x01" + leaves[k] + leaves[k + 1]).digest() for k in range(0, len(leaves) - 1, 2)]
-        leaves = pairs + leaves[len(leaves) // 2 * 2 :]
-    return leaves[0] if leaves else sha256().digest()
+    peaks: list[tuple[int, bytes]] = []
+    for leaf in leaves:
+        grow(peaks, leaf)
+    return root_over(peaks)
 
 
 def check_body(body: Body) -> None:
@@ -1657,7 +1721,10 @@ def check_entry(body: Body, runs: Runs, keys: set[tuple[Any, ...]], complain: Co
 
 
 def check(
-    lines: list[str], checkpoints: Sequence[str] = (), signatures: Signatures | None = None
+    lines: list[str],
+    checkpoints: Sequence[str] = (),
+    signatures: Signatures | None = None,
+    notes: Sequence[Checkpointed] = (),
 ) -> tuple[list[Finding], str]:
     """The findings (name, seq, message) in the lines of an export, and its checkpoint COUNT:HASH@LEDGER."""
     findings: list[Finding] = []
@@ -1709,13 +1776,18 @@ def check(
     runs.signatures.unfinished = unfinished
     end = f"{len(heads) - 1}:{heads[-1]}"
     if last is None or last.partition("@")[0] != end:
-        findings.append(("checkpoint", len(heads) - 1, f"the file ends at {end} but should end at {last}"))
+        wanted = "should end at {last}" if last else "lacks its last line, which says where it should end"
+        findings.append(("checkpoint", len(heads) - 1, f"the file ends at {end} but {wanted.format(last=last)}"))
     for seen in checkpoints:
         count, _, known = seen.partition("@")[0].partition(":")
         if int(count) >= len(heads):
             findings.append(("checkpoint", int(count), f"{seen} was seen, the file ends at {end}: it was cut"))
         elif heads[int(count)] != known:
             findings.append(("checkpoint", int(count), f"{seen} was seen: the chain was made anew"))
+    try:
+        runs.hold_notes(notes, heads, lambda name, message: findings.append((name, len(heads) - 1, message)))
+    except ValueError as error:
+        findings.append(("note", len(heads) - 1, str(error)))
     return findings, end + (f"@{heads[1][:16]}" if len(heads) > 1 else "")
 
 
@@ -1739,6 +1811,9 @@ def main_ledger(arguments: list[str]) -> int:
     parser.add_argument(
         "--keys", action="append", metavar="FILE|DIR|VKEY", help="the keys you know; runs with others are found"
     )
+    parser.add_argument(
+        "--note", action="append", default=[], metavar="FILE", help="checkpoints that were kept: notes.jsonl, a receipt"
+    )
     parser.add_argument("--no-signatures", action="store_true", help="quick: everything but the signatures")
     options = parser.parse_args(arguments)
     for seen in options.checkpoint:
@@ -1749,7 +1824,8 @@ def main_ledger(arguments: list[str]) -> int:
         with open(options.export, encoding="ascii") as file:
             lines = file.readlines()
         signatures = Signatures(sum(line.count('"signature":') for line in lines), known, skip=options.no_signatures)
-        findings, end = check(lines, options.checkpoint, signatures)
+        notes = [note for one in options.note for note in notes_in(Path(one).read_text("utf-8", "replace"))]
+        findings, end = check(lines, options.checkpoint, signatures, notes)
     except (OSError, ValueError) as error:
         wrong_call(parser, f"what was given cannot be read: {error}")
     for name, seq, message in findings:
@@ -1760,6 +1836,10 @@ def main_ledger(arguments: list[str]) -> int:
         say(f"{signatures.count} signatures checked in {time.monotonic() - signatures.began:.1f} s")
         if signatures.known is None:
             say("whose the keys are was not checked: give those that you know with --keys", sys.stderr)
+    if signatures.witnessed is not None:
+        size, times = signatures.witnessed
+        who = ", ".join(map(repr, sorted(times))) or "nobody"
+        say(f"{len(notes)} checkpoints given; of those that hold, the newest has {size} entries, cosigned by {who}")
     if signatures.unsigned:
         some = ", ".join(map(repr, signatures.unsigned[:5])) + ", ..." * (len(signatures.unsigned) > 5)
         say(f"not signed, so nobody knows who said what: {some}", sys.stderr)

@@ -79,6 +79,50 @@ def test_both_find_nothing_in_an_honest_signed_run(tmp_path: Path, name: str) ->
     assert signatures.count > 4 and signatures.signed == ["test"]
 
 
+def rewritten(lines: list[str], first: int) -> list[str]:
+    """The export with the entries from `first` on as if they were of the round after, chained anew by its owner."""
+    items = [json.loads(line) for line in lines]
+    for before, item in zip(items[first - 1 :], items[first:-1], strict=False):
+        item["body"]["round"] += 1
+        body = standalone.digest("body", standalone.canonical(item["body"]))
+        item["hash"] = standalone.digest("entry", f"{item['seq']}\n{before['hash']}\n{body}")
+    items[-1]["checkpoint"] = f"{len(items) - 2}:{items[-2]['hash']}"
+    return [standalone.canonical(item) + "\n" for item in items]
+
+
+def test_checkpoints_that_others_kept_hold_the_export(tmp_path: Path) -> None:
+    signed_run(tmp_path, **FOUR)
+    with ledger.read(tmp_path / "l.db") as book:
+        lines = list(to_jsonl(book))
+    kept = (tmp_path / "state" / "notes.jsonl").read_text("utf-8")
+    notes, signatures = standalone.notes_in(kept + '{"note": "cut'), standalone.Signatures()
+    assert standalone.check(lines, (), signatures, notes)[0] == [] and len(notes) == len(kept.splitlines()) > 3
+    assert signatures.witnessed is not None and signatures.witnessed[0] == len(lines) - 2
+    assert sorted(signatures.witnessed[1]) == ["agent-1", "agent-2", "agent-3", "agent-4"]
+
+    def found(export: list[str], kept: str) -> list[str]:
+        return [
+            said for name, _, said in standalone.check(export, notes=standalone.notes_in(kept))[0] if name == "note"
+        ]
+
+    assert found([*lines[:-2], lines[-1]], kept)[-1].endswith(f"{len(lines) - 3} are here: the tail was cut")
+    assert found(rewritten(lines, len(lines) - 2), kept)[-1].endswith("has another root: the chain was made anew")
+    other = tmp_path / "other"
+    other.mkdir()
+    signed_run(other, **FOUR)
+    theirs = (other / "state" / "notes.jsonl").read_text("utf-8")
+    assert "another ledger's" in found(lines, theirs)[0]
+    last = json.loads(kept.splitlines()[-1])["note"]
+    forged = last.replace(last.split("\n")[2], notes[0].text.split("\n")[2], 1)  # with the root of an earlier one
+    assert found(lines, forged) == [
+        f"no center of this ledger's runs signed the checkpoint of {len(lines) - 2} entries"
+    ]
+    text, _, signed = last.rpartition("\n\n")
+    first, *others = signed.splitlines()
+    broken = others[0][:-8] + ("A" if others[0][-8] != "A" else "B") + others[0][-7:]
+    assert found(lines, f"{text}\n\n{first}\n{broken}\n") == ["the cosignature of 'agent-1' is forged"]
+
+
 def each(kind: str, change: Callable[[Fields], None]) -> Callable[[list[Fields]], None]:
     """Change the inputs of every entry of a kind."""
 
