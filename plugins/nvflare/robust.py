@@ -4,9 +4,9 @@
                  server_expected_format=ExchangeFormat.PYTORCH, ...)
 
 Sites count in the order of their names, so that the result has the same bits whoever answers first; NVFlare's own mean
-promises that for no more than one site. With tensor disk offload the coordinate-wise rules (mean, trimmed mean, median)
-read the offload files piece by piece; the others need all updates in memory at once. Integer entries (a BatchNorm
-counter) take the maximum. A NaN or an infinity that would enter the model is an error; what is trimmed does no harm.
+promises that for no more than one site. With tensor disk offload most rules read the offload files piece by piece; the
+others need all updates in memory at once, and the log says so. Integer entries (a BatchNorm counter) take the maximum.
+A NaN or an infinity that would enter the model is an error; what is trimmed does no harm.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MEMORY = 16 * 2**20  # bytes for pieces of files: beside the result there is lit
 class RobustAggregator(ModelAggregator):
     """Any rule by its name, those of other packages too; `fedincentive aggregate --help` lists rules and options.
 
-    `weights` are by site. Without them the rule `mean`, which is not robust anyway, weighs by the steps that sites say
-    they took, as NVFlare does.
+    `weights` are by site. Without them the rule `mean`, which is not robust anyway, and a trim by `share` weigh by the
+    steps that sites say they took, as NVFlare does; `cap` is the most that one site may hold of all weight.
     """
 
     def __init__(
@@ -50,6 +50,8 @@ class RobustAggregator(ModelAggregator):
         rule: str,
         trim: int | None = None,
         alpha: float | None = None,
+        share: float | None = None,
+        cap: float | None = None,
         f: int | None = None,
         m: int | None = None,
         normalize: str | None = None,
@@ -58,10 +60,11 @@ class RobustAggregator(ModelAggregator):
         threads: int | None = None,
     ) -> None:
         super().__init__()
-        self.rule, self.trim, self.alpha, self.f, self.m = rule, trim, alpha, f, m
+        self.rule, self.trim, self.alpha, self.share, self.cap, self.f, self.m = rule, trim, alpha, share, cap, f, m
         self.normalize, self.clip, self.weights, self.threads = normalize, clip, weights, threads
         self._rule = aggregation.rule(rule)
-        named = {"trim": trim, "alpha": alpha, "f": f, "m": m, "normalize": normalize, "clip": clip}
+        named = {"trim": trim, "alpha": alpha, "share": share, "cap": cap, "f": f, "m": m, "normalize": normalize,
+                 "clip": clip}  # fmt: skip
         self._options = {option: value for option, value in named.items() if value is not None}
         known = [option for option in ("center",) if option in self._rule.options]  # the host knows it
         self._rule.check([*self._options, *known, *(["weights"] if weights is not None else [])])
@@ -96,9 +99,9 @@ class RobustAggregator(ModelAggregator):
             for update in updates:
                 if isinstance(update, ScatteredUpdate):
                     update.close()
-        where = "from their offload files" if files else "in memory"
-        log.info("Aggregated %d sites by %s, %s", len(models), self.rule, where)
-        self._last = result
+        read = "from their offload files" if self._rule.works_on_files else "read whole from their offload files"
+        log.info("Aggregated %d sites by %s, %s", len(models), self.rule, read if files else "in memory")
+        self._last = result if "center" in self._rule.options else None
         self.reset_stats()
         return FLModel(params=_as_tensors(result) if tensors else result, params_type=kind)
 
@@ -115,6 +118,8 @@ class RobustAggregator(ModelAggregator):
                 updates[name] = _update(name, model.params)
                 slots = source(len(forms), updates[name]).slots
                 entries = frozenset((entry, slot.tag, slot.shape) for entry, slot in slots.items())
+                if self._by_steps:
+                    _steps(model)
                 forms[name] = str(model.params_type), entries
             except Exception as error:  # whatever a site sent
                 forms[name] = str(error)[:SHOWN], None
@@ -132,18 +137,17 @@ class RobustAggregator(ModelAggregator):
                     left.close()
         return {name: self._models[name] for name in updates}, list(updates.values())
 
+    @property
+    def _by_steps(self) -> bool:
+        """Whether sites count by the steps that they say they took."""
+        return self.weights is None and (not self._rule.robust or self.share is not None)
+
     def _weights(self, models: Mapping[str, FLModel]) -> list[float] | None:
-        if self.weights is not None:
-            if missing := [name for name in models if name not in self.weights]:
-                raise SettingError(f"weights has no number for {', '.join(missing)}: give one to every site.")
-            return [float(self.weights[name]) for name in models]
-        if self._rule.robust:
-            return None
-        steps = {name: model.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1.0) for name, model in models.items()}
-        for name, said in steps.items():
-            if not isinstance(said, Real) or not 0 <= said < math.inf:
-                raise AggregationError(f"Site {name} says it took {str(said)[:SHOWN]} steps: give a number of them.")
-        return [float(said) for said in steps.values()]
+        if self.weights is None:
+            return [_steps(model) for model in models.values()] if self._by_steps else None
+        if missing := [name for name in models if name not in self.weights]:
+            raise SettingError(f"weights has no number for {', '.join(missing)}: give one to every site.")
+        return [float(self.weights[name]) for name in models]
 
     def _center(self, kind: ParamsType, first: Update) -> Any:
         """What to clip around: the last aggregate; before there is one, the first model or, for changes, nothing."""
@@ -169,6 +173,14 @@ def _update(name: str, params: Mapping[str, Any]) -> Any:
     if all(_is_file(value) for value in params.values()):
         return ScatteredUpdate({key: (ref.file_path, ref.key) for key, ref in params.items()}, name)
     return {key: value.materialize() if _is_file(value) else value for key, value in params.items()}
+
+
+def _steps(model: FLModel) -> float:
+    """What a site says of its own work; NVFlare counts a site that says nothing as one."""
+    said = model.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1.0)
+    if not isinstance(said, Real) or not 0 <= said < math.inf:
+        raise AggregationError(f"{str(said)[:SHOWN]} as its steps, which is no number of them")
+    return float(said)
 
 
 def _shown(form: tuple[str, Any]) -> str:

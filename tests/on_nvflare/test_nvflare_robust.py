@@ -16,6 +16,7 @@ from nvflare.app_opt.pt.recipes import FedAvgRecipe
 from safetensors.torch import save_file
 
 from fedincentive import aggregation
+from fedincentive.aggregation.reference import share_trimmed_mean
 from fedincentive.errors import AggregationError, SettingError
 
 N = 7
@@ -27,6 +28,7 @@ RULES = {
     "multi-krum": (MultiKrum, {"f": 1, "m": 3}),
     "geometric-median": (GeometricMedian, {}),
 }
+SAID = (40, 10, 30, 30, 20, 10, 20)  # steps that the sites say they took
 
 
 def models(dtype=torch.float32) -> list[dict[str, torch.Tensor]]:
@@ -96,6 +98,17 @@ def test_offload_files_give_the_same_bits_in_every_order(tmp_path, name, dtype) 
         assert same(found.params, expected) and found.params["layer.weight"].dtype == dtype
 
 
+@pytest.mark.parametrize(
+    "name, words",
+    [("krum", "krum, from their offload files"), ("meamed", "meamed, read whole from their offload files")],
+)
+def test_the_log_says_whether_files_were_read_piece_by_piece(tmp_path, caplog, name, words) -> None:
+    caplog.set_level("INFO", "fedincentive")
+    lazy = results([offloaded(model, tmp_path / str(i)) for i, model in enumerate(models())])
+    assert same(aggregated(RobustAggregator(name, f=1), lazy).params, aggregation.rule(name).use(models(), f=1))
+    assert f"Aggregated 7 sites by {words}" in caplog.text
+
+
 def test_numpy_models_stay_numpy() -> None:
     given = [{name: tensor.numpy() for name, tensor in model.items()} for model in models()]
     found = aggregated(Median(), results(given)).params
@@ -133,7 +146,7 @@ def test_clipping_is_around_the_last_aggregate() -> None:
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: TrimmedMean(), "needs either trim or alpha"),
+        (lambda: TrimmedMean(), "needs either trim or alpha or share"),
         (lambda: TrimmedMean(trim=1, f=1), "f does not go with rule trimmed-mean"),
         (lambda: RobustAggregator("trimed-mean", trim=1), "trimmed-mean"),
         (lambda: aggregated(TrimmedMean(trim=4), results(models())), "trim"),
@@ -191,12 +204,41 @@ def test_a_site_that_sends_differences_among_models_or_in_a_file_of_another_form
     assert all(f"Site site-{i} is left out" in caplog.text for i in (2, 4))
 
 
+@pytest.mark.parametrize("make", [lambda: RobustAggregator("mean"), lambda: TrimmedMean(share=0.2)])
 @pytest.mark.parametrize("steps", [float("nan"), -1, float("inf"), "many", None])
-def test_steps_that_are_no_weight_are_refused_by_the_sites_name(steps) -> None:
-    sites = results([{"w": np.ones(1)}] * 3)
+def test_a_site_whose_steps_are_no_weight_is_left_out_by_name(make, steps, caplog) -> None:
+    given = [{"w": np.float64([v])} for v in (1.0, 2.0, 4.0, 5.0)]
+    sites = results(given)
     sites[1].meta["NUM_STEPS_CURRENT_ROUND"] = steps
-    with pytest.raises(AggregationError, match="Site site-1 says it took"):
-        aggregated(RobustAggregator("mean"), sites)
+    rest = [site for i, site in enumerate(results(given)) if i != 1]
+    assert aggregated(make(), sites).params["w"] == aggregated(make(), rest).params["w"]
+    assert f"Site site-1 is left out: it sends what cannot be read ({steps} as its steps" in caplog.text
+
+
+@pytest.mark.parametrize("weights", [None, {f"site-{i}": float(steps) for i, steps in enumerate(SAID)}])
+def test_a_trim_by_data_share_weighs_by_what_sites_say_or_the_job_does(tmp_path, weights) -> None:
+    """From memory and from offload files; a site that says it did nearly all is held to the cap."""
+    given = models()
+    sites = [results(given), results([offloaded(model, tmp_path / str(i)) for i, model in enumerate(given)])]
+    for both in zip(*sites, SAID, strict=True):
+        for model in both[:2]:
+            model.meta["NUM_STEPS_CURRENT_ROUND"] = 10**9 if weights else both[2]
+    arrays = [model["layer.weight"].double().numpy() for model in given]
+    expected = share_trimmed_mean(arrays, 0.2, SAID)
+    for arrived in sites:
+        found = aggregated(TrimmedMean(share=0.2, weights=weights), arrived).params["layer.weight"]
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_site_that_says_it_did_all_the_work_is_held_to_the_cap() -> None:
+    given = [{"w": np.float64([v])} for v in (1.0, 2.0, 3.0, 4.0, 1000.0)]
+    sites = results(given)
+    sites[4].meta["NUM_STEPS_CURRENT_ROUND"] = 10**9
+    assert 1.0 <= aggregated(TrimmedMean(share=0.25, cap=0.25), sites).params["w"][0] <= 4.0
+    sites = results(given)
+    sites[4].meta["NUM_STEPS_CURRENT_ROUND"] = 10**9
+    with pytest.raises(AggregationError, match="cap"):
+        aggregated(TrimmedMean(share=0.25), sites)
 
 
 def test_a_recipe_writes_it_into_the_job(tmp_path) -> None:
