@@ -13,20 +13,29 @@ import yaml
 from flute_example import EXAMPLE
 
 ROOT = Path(__file__).parents[2]
-SHOWN = ("core", "utils", "extensions", "e2e_trainer.py")
+SHOWN = ("core", "utils", "extensions", "e2e_trainer.py", "experiments/__init__.py")
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like FLUTE's checkout, which itself stays as it is."""
-    given = os.environ.get("FLUTE_HOME", "")
-    if not (Path(given) / "e2e_trainer.py").is_file():
+def checkout() -> Callable[[Path], Path]:
+    """`checkout(folder)` makes it a folder like FLUTE's checkout, which itself stays as it is."""
+    given = Path(os.environ.get("FLUTE_HOME", "")).resolve()
+    if not (given / "e2e_trainer.py").is_file():
         pytest.skip("FLUTE_HOME names no checkout of github.com/microsoft/msrflute: nothing of FLUTE is tested.")
-    folder = tmp_path_factory.mktemp("flute")
-    (folder / "experiments").mkdir()
-    for name in SHOWN:
-        (folder / name).symlink_to(Path(given).resolve() / name)
-    (folder / "experiments" / "__init__.py").symlink_to(Path(given).resolve() / "experiments" / "__init__.py")
+
+    def make(folder: Path) -> Path:
+        (folder / "experiments").mkdir(parents=True)
+        for name in SHOWN:
+            (folder / name).symlink_to(given / name)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def home(checkout: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the tasks of the example and of the tests."""
+    folder = checkout(tmp_path_factory.mktemp("flute"))
     (folder / "experiments" / "digits").symlink_to(EXAMPLE / "digits")
     (folder / "experiments" / "prototypes").symlink_to(Path(__file__).parent / "prototypes")
     return folder

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ import parity
 import pytest
 import torch
 import yaml
-from flute_example import config
+from fedincentive.plugins.flute.__main__ import ALONE
+from flute_example import EXAMPLE, config
+from programs import PATH, blocks, shell
 
 from fedincentive import ledger
 from fedincentive.aggregation import StoredUpdate
@@ -70,23 +71,19 @@ def test_the_example_learns_and_flute_has_its_model(flute: Any) -> None:
     assert len(entries(folder)) == 7
 
 
-def test_workers_of_their_own_end_with_the_same_bytes(flute: Any, home: Path, tmp_path: Path) -> None:
-    """README's command: two workers beside the server, who train different agents at the same time."""
-    settings = config(max_iteration=2)
-    here, there = flute(settings), tmp_path / "workers"
-    file = tmp_path / "workers.yaml"
-    file.write_text(yaml.safe_dump(settings))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=3",
-               "-m", "fedincentive.plugins.flute",
-               "-config", file, "-outputPath", there, "-dataPath", ".", "-task", "digits",
-               "-backend", "gloo"]  # fmt: skip
-    environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    done = subprocess.run(
-        list(map(str, command)), cwd=home, env=environment, capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert parity.head_of(ledger_of(there)) == parity.head_of(ledger_of(here))
-    assert bits(there) == bits(here)
+def test_the_readmes_commands_run_and_workers_end_with_the_same_bytes(checkout: Any, tmp_path: Path) -> None:
+    """All but the lines that get FLUTE and fedincentive. Two workers train different agents at the same time."""
+    one, several = blocks((EXAMPLE / "README.md").read_text(), "sh")
+    clone, install, commands = one.split("\n", 2)
+    assert clone.startswith("git clone ") and install.startswith("pip install ")
+    shutil.copytree(EXAMPLE, tmp_path / "example")
+    flute = checkout(tmp_path / "example" / "msrflute")
+    env = {**{key: value for key, value in os.environ.items() if key not in ALONE}, "PATH": PATH}
+    said = shell(commands, cwd=flute.parent, env=env, together=True).stdout
+    assert "clean" in said.lower() and "Run digits (2p-upbred) ended: complete" in said
+    shell(several, cwd=flute, env=env, together=True)
+    assert parity.head_of(ledger_of(flute / "out-3")) == parity.head_of(ledger_of(flute / "out"))
+    assert bits(flute / "out-3") == bits(flute / "out")
 
 
 def test_a_resumed_run_ends_with_the_same_bytes(flute: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
