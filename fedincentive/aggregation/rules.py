@@ -354,6 +354,8 @@ def rule(name: str) -> Rule:
     """
     if "+" in name:
         return composed(name)
+    if name in BEFORE:
+        raise SettingError(f"{name!r} makes updates for a rule, which is to come after it: {name}+trimmed-mean, say.")
     found = REGISTRY.find(name)
     if not isinstance(found, Rule) or found.name != name:
         raise SettingError(f"{REGISTRY.whose(name)} is {found!r}: make it an aggregation.Rule of that name.")

@@ -134,6 +134,8 @@ def test_buckets_are_drawn_by_the_seed():
     [
         ("nmm+median", "'nmm' cannot stand before a rule; did you mean 'nnm'"),
         ("median+krum", "'median' cannot stand before a rule"),
+        ("nnm", "'nnm' makes updates for a rule, which is to come after it: nnm\\+trimmed-mean"),
+        ("arc+nnm", "'nnm' makes updates for a rule"),
         ("nnm+medan", "no aggregation rule 'medan'"),
         ("nnm+centered-clipping", "clips around a center"),
         ("nnm+", "no aggregation rule ''"),
