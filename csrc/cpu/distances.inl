@@ -19,21 +19,33 @@ void widen(Dtype dtype, const void* from, double* to, int64_t count) {
   }
 }
 
-// Eight running sums by position modulo 8, whatever the vector width, added up in one order at the end.
-void squared_distances(const double* one, const double* others, int64_t stride, int64_t count, int64_t length,
-                       double* out) {
+// Eight running sums by position modulo 8, whatever the vector width, added up in one order at the end; of several
+// others at a time, so that no sum waits for its last addition.
+template <int Others>
+FEDINCENTIVE_INLINE void distances_to(const double* one, const double* others, int64_t stride, int64_t length,
+                                      double* out) {
   constexpr int lanes = kVector / 8, vectors = 8 / lanes > 0 ? 8 / lanes : 1;
-  for (int64_t j = 0; j < count; ++j) {
-    const double* other = others + j * stride;
-    Doubles sums[vectors] = {};
-    for (int64_t t = 0; t < length; t += 8) {  // rows are padded with zeros to a multiple of 8
-      for (int v = 0; v < vectors; ++v) {
-        const Doubles gap = load<Doubles>(one + t + v * lanes) - load<Doubles>(other + t + v * lanes);
-        sums[v] += gap * gap;
+  Doubles sums[Others][vectors] = {};
+  for (int64_t t = 0; t < length; t += 8) {  // rows are padded with zeros to a multiple of 8
+    for (int v = 0; v < vectors; ++v) {
+      const Doubles own = load<Doubles>(one + t + v * lanes);
+#pragma GCC unroll 4
+      for (int j = 0; j < Others; ++j) {
+        const Doubles gap = own - load<Doubles>(others + j * stride + t + v * lanes);
+        sums[j][v] += gap * gap;
       }
     }
+  }
+  for (int j = 0; j < Others; ++j) {
     double parts[8];
-    std::memcpy(parts, sums, sizeof parts);
+    std::memcpy(parts, sums[j], sizeof parts);
     out[j] = ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]));
   }
+}
+
+void squared_distances(const double* one, const double* others, int64_t stride, int64_t count, int64_t length,
+                       double* out) {
+  int64_t j = 0;
+  for (; j + 4 <= count; j += 4) distances_to<4>(one, others + j * stride, stride, length, out + j);
+  for (; j < count; ++j) distances_to<1>(one, others + j * stride, stride, length, out + j);
 }
