@@ -37,6 +37,65 @@ inline bool write_means(float* __restrict to, const double* __restrict sums, dou
   return all_finite;
 }
 
+// Doubles as floats that a second rounding takes to what one rounding would: what is cut off stays visible in the last
+// bit (round_to_odd of half.hpp), wherever floats are normal numbers or halves are 0.
+FEDINCENTIVE_INLINE Floats cut_to_floats(Doubles a, Doubles b) {
+  constexpr int64_t last = int64_t{1} << 29;
+  const auto cut = [](Doubles value) {
+    const LongMask bits = reinterpret_cast<LongMask>(value);
+    const LongMask lost = reinterpret_cast<LongMask>((bits & (last - 1)) != 0);
+    return to_floats(reinterpret_cast<Doubles>((bits & ~(last - 1)) | (lost & last)));
+  };
+  const HalfFloats parts[2] = {cut(a), cut(b)};
+  Floats all;
+  std::memcpy(&all, parts, sizeof all);
+  return all;
+}
+
+// To the nearest half, ties to the even one; not for NaN.
+FEDINCENTIVE_INLINE void store_bfloat16s(uint16_t* to, Floats cut) {
+  const Words bits = reinterpret_cast<Words>(cut);
+  store(to, __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, HalfWords));
+}
+#if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
+constexpr bool kNarrows = true;
+FEDINCENTIVE_INLINE void store_float16s(uint16_t* to, Floats cut) { store(to, _mm512_cvtps_ph(cut, 0)); }
+#elif defined(__F16C__) && FEDINCENTIVE_VECTOR_BYTES == 32
+constexpr bool kNarrows = true;
+FEDINCENTIVE_INLINE void store_float16s(uint16_t* to, Floats cut) { store(to, _mm256_cvtps_ph(cut, 0)); }
+#else
+constexpr bool kNarrows = false;
+FEDINCENTIVE_INLINE void store_float16s(uint16_t*, Floats) {}
+#endif
+
+// Results as halves, rounded once. NaN, and what bfloat16 has below its normal numbers, one by one.
+inline void write_halves(Dtype dtype, uint16_t* to, const double* sums, int64_t count) {
+  constexpr int lanes = kVector / 8;
+  const bool brain = dtype == Dtype::bfloat16;
+  int64_t t = 0;
+  while (t < count) {
+    if ((brain || kNarrows) && t + 2 * lanes <= count) {
+      const Doubles a = load<Doubles>(sums + t), b = load<Doubles>(sums + t + lanes);
+      const auto usual = [&](Doubles value) {
+        const Doubles size = larger(value, -value), least = Doubles{} + 0x1p-126;
+        const auto normal = reinterpret_cast<LongMask>(size >= least) | reinterpret_cast<LongMask>(size == Doubles{});
+        return brain ? normal : reinterpret_cast<LongMask>(value == value);
+      };
+      if (all_true(usual(a) & usual(b))) {
+        const Floats cut = cut_to_floats(a, b);
+        if (brain)
+          store_bfloat16s(to + t, cut);
+        else
+          store_float16s(to + t, cut);
+        t += 2 * lanes;
+        continue;
+      }
+    }
+    const int64_t end = t + 2 * lanes < count ? t + 2 * lanes : count;
+    for (; t < end; ++t) to[t] = brain ? narrow_bfloat16(sums[t]) : narrow_float16(sums[t]);
+  }
+}
+
 // Divides, has unusual coordinates examined, rounds once and writes.
 template <class E>
 void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, int64_t full) {
@@ -60,8 +119,6 @@ void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t c
   } else if (job.wide_output || job.dtype == Dtype::float64) {
     std::memcpy(static_cast<double*>(job.segment.out) + begin, sums, static_cast<size_t>(count) * 8);
   } else {
-    uint16_t* halves = static_cast<uint16_t*>(job.segment.out) + begin;
-    for (int64_t t = 0; t < count; ++t)
-      halves[t] = job.dtype == Dtype::float16 ? narrow_float16(sums[t]) : narrow_bfloat16(sums[t]);
+    write_halves(job.dtype, static_cast<uint16_t*>(job.segment.out) + begin, sums, count);
   }
 }

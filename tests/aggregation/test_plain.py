@@ -193,3 +193,15 @@ def test_weighted_trimming_in_the_order_of_the_clients(n, values):
             expected = (total / weight).astype(dtype)
             found = trimmed_mean(list(x), k, weights=weights)
             assert np.array_equal(found, expected), (k, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_rounded_alike_alone_and_among_others(dtype):
+    """Many at a time they are narrowed in registers, one alone is not: ties, subnormals, infinities and zeros."""
+    rng = np.random.default_rng(2)
+    every = torch.from_numpy(rng.integers(-(2**15), 2**15, (3, 4096)).astype(np.int16)).view(dtype)
+    x = [torch.where(row.isfinite(), row, torch.zeros_like(row)) for row in every]
+    for weights in ([1.0, 1.0, 0.0], [3.0, 1.0, 1e-9], [1.0, 2.0**-12, 2.0**-30]):
+        together = weighted_mean(x, weights).view(torch.int16)
+        alone = torch.cat([weighted_mean([row[i : i + 1] for row in x], weights) for i in range(0, 4096, 7)])
+        assert torch.equal(together[::7], alone.view(torch.int16))
