@@ -264,22 +264,4 @@ std::shared_ptr<const Plan> plan_for(int64_t n, int64_t k) {
   return plan;
 }
 
-std::shared_ptr<const Plan> sorting_plan(int64_t n) {
-  auto plan = std::make_shared<Plan>();
-  plan->n = n;
-  plan->wires = 2 * n;
-  int64_t half = 1;
-  while (2 * half < n) half *= 2;
-  for (int64_t p = half; p > 0; p /= 2) {  // Knuth, TAOCP 3, algorithm 5.2.2 M
-    for (int64_t q = half, r = 0, d = p;; d = q - p, q /= 2, r = p) {
-      for (int64_t i = 0; i + d < n; ++i)
-        if ((i & p) == r) plan->pairs.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(i + d)});
-      if (q == p) break;
-    }
-  }
-  plan->comparators = static_cast<int64_t>(plan->pairs.size());
-  plan->steps.push_back({StepKind::compare, 0, static_cast<uint32_t>(plan->pairs.size()), 0});
-  return plan;
-}
-
 }  // namespace fedincentive

@@ -26,7 +26,4 @@ struct Plan {
 // Builds (or finds in a small cache) the plan for n values and k trimmed per side, 1 <= k and 2k < n.
 std::shared_ptr<const Plan> plan_for(int64_t n, int64_t k);
 
-// One compare step that sorts n values (Batcher's merge exchange), with twice as many wires: the upper ones go along.
-std::shared_ptr<const Plan> sorting_plan(int64_t n);
-
 }  // namespace fedincentive

@@ -148,6 +148,8 @@ void examine_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, 
     again.shrink = shrink_of(job.clients);
     if (job.weights) {
       sum_weighted_trimmed<E>(again, scratch, begin, count);
+    } else if (cut_by_search(job.clients, job.trim)) {
+      sum_cut<E>(again, scratch, begin, count);
     } else {
       fill(scratch.sums, 0, kTile<E>);
       run_plan<E>(again, scratch, begin, count, AddScaled{scratch.sums, again.shrink});

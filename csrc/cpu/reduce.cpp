@@ -43,12 +43,20 @@ void gather(const void* base, const Layout& layout, int64_t item, int64_t begin,
 
 namespace {
 
-// A part of one array, or several small arrays whole: those lie side by side in one tile then.
+// A part of one array, or several small arrays whole: those that are read in place, and those that lie side by side in
+// one tile then.
 struct Chunk {
   const Segment* segment;
   int64_t begin, end;
-  std::vector<const Segment*> packed;
+  std::vector<const Segment*> packed, in_place;
 };
+
+// Whether kernels read a small array where it lies: it is a whole number of their steps.
+bool fills_tiles(const Request& request, const Segment& segment) {
+  const bool sorted = request.trim > 0 || request.share > 0;
+  const int64_t lane = request.dtype == Dtype::float64 ? 8 : 4;
+  return !segment.layouts && segment.size > 0 && segment.size % (sorted ? kTileBytes / lane : 64) == 0;
+}
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
 
 // Chunks depend on the data alone, never on the number of threads. About 4 MB each, so that handing them out costs
@@ -58,22 +66,29 @@ std::vector<Chunk> divide(const Request& request) {
   const int64_t length = std::max<int64_t>(1, (int64_t{4} << 20) / bytes / kSpan) * kSpan;
   const int64_t most = std::min<int64_t>(kSpan, kPackedBytes / bytes);  // values that are packed together
   std::vector<Chunk> chunks;
-  Chunk small{nullptr, 0, 0, {}};
+  Chunk small{nullptr, 0, 0, {}, {}};
+  int64_t values = 0;  // of the small chunk
   for (const Segment& segment : request.segments) {
     if (segment.size <= most / 4) {
-      if (small.end + segment.size > most) {
+      if (values + segment.size > most) {
         chunks.push_back(std::move(small));
-        small = Chunk{nullptr, 0, 0, {}};
+        small = Chunk{nullptr, 0, 0, {}, {}};
+        values = 0;
       }
-      small.packed.push_back(&segment);
-      small.end += segment.size;
+      values += segment.size;
+      if (fills_tiles(request, segment)) {
+        small.in_place.push_back(&segment);
+      } else {
+        small.packed.push_back(&segment);
+        small.end += segment.size;
+      }
     } else {
       for (int64_t at = 0; at < segment.size; at += length)
-        chunks.push_back({&segment, at, std::min(segment.size, at + length), {}});
+        chunks.push_back({&segment, at, std::min(segment.size, at + length), {}, {}});
     }
   }
-  if (small.packed.size() == 1) small = Chunk{small.packed[0], 0, small.end, {}};
-  if (small.end > 0) chunks.push_back(std::move(small));
+  if (small.packed.size() == 1 && small.in_place.empty()) small = Chunk{small.packed[0], 0, small.end, {}, {}};
+  if (values > 0) chunks.push_back(std::move(small));
   return chunks;
 }
 
@@ -144,10 +159,10 @@ double default_divisor(const Request& request) {
 Findings reduce(const Request& request, const Kernels& kernels) {
   const std::vector<Chunk> chunks = divide(request);
   const int64_t threads = useful_threads(request);
-  const std::shared_ptr<const Plan> plan = request.share > 0  ? sorting_plan(request.clients)
-                                           : request.trim > 0 ? plan_for(request.clients, request.trim)
-                                                              : nullptr;
-  const int64_t bytes = scratch_bytes(plan ? plan->wires : 0);
+  const bool searched = request.share > 0 || cut_by_search(request.clients, request.trim);
+  const std::shared_ptr<const Plan> plan =
+      request.trim > 0 && !searched ? plan_for(request.clients, request.trim) : nullptr;
+  const int64_t bytes = scratch_bytes(plan ? plan->wires : searched ? request.clients : 0);
   std::vector<Memory> scratch;
   for (int64_t worker = 0; worker < threads; ++worker) scratch.push_back(allocate(bytes));
 
@@ -167,8 +182,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     TileJob job{};
     job.dtype = request.dtype;
     std::optional<Packed> packed;
-    if (!chunk.segment) packed.emplace(request, chunk);
-    job.segment = packed ? packed->segment() : *chunk.segment;
+    if (chunk.end > 0 && !chunk.segment) packed.emplace(request, chunk);
     if (plan) job.plan = plan->view();
     job.clients = request.clients;
     job.trim = request.trim;
@@ -179,7 +193,12 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     job.wide_output = request.wide_output;
     job.scratch = scratch[static_cast<size_t>(worker)].get();
     job.unusual = &unusual;
-    (request.dtype == Dtype::float64 ? kernels.reduce_wides : kernels.reduce_singles)(job, chunk.begin, chunk.end);
+    const auto run = [&](const Segment& segment, int64_t begin, int64_t end) {
+      job.segment = segment;
+      (request.dtype == Dtype::float64 ? kernels.reduce_wides : kernels.reduce_singles)(job, begin, end);
+    };
+    for (const Segment* segment : chunk.in_place) run(*segment, 0, segment->size);
+    if (packed || chunk.segment) run(packed ? packed->segment() : *chunk.segment, chunk.begin, chunk.end);
     if (packed) packed->hand_out(chunk);
     if (unusual.not_finite || unusual.weightless) {
       found = true;

@@ -103,11 +103,14 @@ FEDINCENTIVE_INLINE void fill(double* to, double value, int64_t count) {  // cou
   }
 }
 
+#include "where.inl"
+
 // The lanes that kernels work with; float16 and bfloat16 are widened to float as they are read.
 struct Singles {
   using Lane = float;
   using Vector = Floats;
   using Mask = IntMask;
+  using Where = FloatsWhere;
   using Count = int32_t;
   static constexpr int parts = 2;  // vectors of double that one vector widens to
 };
@@ -116,6 +119,7 @@ struct Wides {
   using Lane = double;
   using Vector = Doubles;
   using Mask = LongMask;
+  using Where = DoublesWhere;
   using Count = int64_t;
   static constexpr int parts = 1;
 };
@@ -150,9 +154,10 @@ inline Floats widen_float16s(const uint16_t* from) {  // widen_float16 of half.h
 
 template <class M>
 FEDINCENTIVE_INLINE bool all_true(M mask) {  // a true lane is -1
-  bool all = true;
-  for (size_t lane = 0; lane < sizeof(M) / sizeof(mask[0]); ++lane) all &= mask[lane] != 0;
-  return all;
+  uint64_t words[sizeof(M) / 8], all = ~uint64_t{0};
+  std::memcpy(words, &mask, sizeof mask);
+  for (size_t i = 0; i < sizeof(M) / 8; ++i) all &= words[i];
+  return all == ~uint64_t{0};
 }
 
 template <class E>

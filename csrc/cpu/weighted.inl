@@ -22,15 +22,6 @@ void find_cuts(const TileJob& job, const Scratch& scratch, int64_t begin, int64_
   }
 }
 
-// The lanes of one part of a mask, as wide as a double.
-FEDINCENTIVE_INLINE LongMask widen_mask(IntMask mask, int part) {
-  typedef int32_t HalfMask __attribute__((vector_size(kVector / 2)));
-  HalfMask half[2];
-  std::memcpy(half, &mask, sizeof mask);
-  return __builtin_convertvector(half[part], LongMask);
-}
-FEDINCENTIVE_INLINE LongMask widen_mask(LongMask mask, int) { return mask; }
-
 // sums += weight * shrink * value and weights += weight, where a lane is kept; client after client, in their order
 template <class E>
 struct Kept {
@@ -43,12 +34,11 @@ struct Kept {
       weights[part] = first ? Doubles{} : load<Doubles>(scratch.weights + at);
     }
   }
-  FEDINCENTIVE_INLINE void add(typename E::Vector value, typename E::Mask keep, double weight, double scaled) {
-    const auto masked = reinterpret_cast<typename E::Vector>(keep & reinterpret_cast<typename E::Mask>(value));
+  FEDINCENTIVE_INLINE void add(typename E::Vector value, typename E::Where keep, double weight, double scaled) {
+    const auto kept = only(keep, value);
     for (int part = 0; part < E::parts; ++part) {
-      sums[part] += widen_part(masked, part) * scaled;
-      weights[part] +=
-          reinterpret_cast<Doubles>(widen_mask(keep, part) & reinterpret_cast<LongMask>(Doubles{} + weight));
+      sums[part] += widen_part(kept, part) * scaled;
+      weights[part] = add_where(keep, part, weights[part], Doubles{} + weight);
     }
   }
   FEDINCENTIVE_INLINE void put_aside(const Scratch& scratch, int t) const {
@@ -82,9 +72,9 @@ bool sum_between_cuts(const TileJob& job, const Scratch& scratch, int64_t begin,
       Mask number = client == 0 ? Mask{} : load<Mask>(counts + t);
       for (int i = 0; i < clients; ++i) {  // a NaN is not between them, as the comparison is false
         const Vector value = load<Vector>(from[i] + t);
-        const Mask keep = reinterpret_cast<Mask>(value > bottom) & reinterpret_cast<Mask>(value < top);
+        const auto keep = both(below(bottom, value), below(value, top));
         const double weight = job.weights[client + i];
-        number -= keep;
+        number = count_where(number, keep);
         kept.add(value, keep, weight, weight * job.shrink);
       }
       kept.put_aside(scratch, t);
@@ -137,14 +127,44 @@ void sum_among_equals(const TileJob& job, const Scratch& scratch, int64_t begin,
       store(seen_high + t, before_high - is_high);
       Kept<E> kept;
       kept.take_up(scratch, t, client == 0);
-      kept.add(value, keep_low & keep_high, weight, scaled);
+      kept.add(value, where_of(keep_low & keep_high), weight, scaled);
       kept.put_aside(scratch, t);
     }
   }
 }
 
+// The same where many are trimmed: the ends of what is kept are searched for.
+template <class E>
+void sum_weighted_cut(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  using Vector = typename E::Vector;
+  using Mask = typename E::Mask;
+  line_up<E>(job, scratch, begin, count);
+  const Mask expected = Mask{} + static_cast<typename E::Count>(job.clients - 2 * job.trim);
+  Mask as_expected = ~Mask{};
+  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    const auto* row = reinterpret_cast<const typename E::Lane*>(scratch.wires) + t * job.clients;
+    const ByCount<E> low{job.trim, job.clients, {}}, high{job.clients - 1 - job.trim, job.clients, {}};
+    const Range<E> ends = kept_ends<E>(job, row, low, high);
+    store(reinterpret_cast<typename E::Lane*>(scratch.low) + t, ends.least);
+    store(reinterpret_cast<typename E::Lane*>(scratch.high) + t, ends.most);
+    Kept<E> kept;
+    kept.take_up(scratch, t, true);
+    Mask number{};
+    for (int64_t client = 0; client < job.clients; ++client) {
+      const Vector value = load<Vector>(row + client * kLanes<E>);
+      const auto keep = both(not_above(ends.least, value), not_above(value, ends.most));
+      number = count_where(number, keep);
+      kept.add(value, keep, job.weights[client], job.weights[client] * job.shrink);
+    }
+    kept.put_aside(scratch, t);
+    as_expected &= reinterpret_cast<Mask>(number == expected);
+  }
+  if (!all_true(as_expected)) sum_among_equals<E>(job, scratch, begin, count);
+}
+
 template <class E>
 void sum_weighted_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  if (cut_by_search(job.clients, job.trim)) return sum_weighted_cut<E>(job, scratch, begin, count);
   find_cuts<E>(job, scratch, begin, count);
   if (!sum_between_cuts<E>(job, scratch, begin, count)) sum_among_equals<E>(job, scratch, begin, count);
 }

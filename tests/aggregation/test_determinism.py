@@ -19,6 +19,7 @@ RULES = {
     "trimmed": lambda x, **kw: trimmed_mean(x, max(1, len(x) // 10), **kw),
     "weighted trimmed": lambda x, **kw: trimmed_mean(x, len(x) // 4, weights=range(1, len(x) + 1), **kw),
     "median": lambda x, **kw: median(x, **kw),
+    "share": lambda x, **kw: trimmed_mean(x, share=0.1, weights=range(1, len(x) + 1), **kw),
 }
 
 
@@ -37,6 +38,20 @@ def test_instruction_sets_and_threads(rule, n, monkeypatch):
                 monkeypatch.setenv("FEDINCENTIVE_ISA", isa)
                 for threads in (1, 2, 5):
                     seen.add(bits(RULES[rule](x, threads=threads)))
+            assert len(seen) == 1, (dtype, kind)
+
+
+@pytest.mark.parametrize("rule", ["trimmed", "weighted trimmed", "median", "share"])
+@pytest.mark.parametrize("n", [200, 1030])
+def test_many_clients(rule, n, monkeypatch):
+    """Where cuts are searched for, with few values and odd ones: a search ends whatever is sent."""
+    for dtype in DTYPES:
+        for kind in KINDS:
+            x = updates(kind, n, 70, dtype)
+            seen = set()
+            for isa in ISAS:
+                monkeypatch.setenv("FEDINCENTIVE_ISA", isa)
+                seen.add(bits(RULES[rule](x)))
             assert len(seen) == 1, (dtype, kind)
 
 

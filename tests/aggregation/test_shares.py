@@ -20,7 +20,7 @@ def weights_for(n: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [2, 3, 8, 17, 33, 100])
+@pytest.mark.parametrize("n", [*range(2, 18), 31, 32, 33, 100, 300])
 def test_equals_the_definition(n, dtype):
     for seed, kind in enumerate(k for k in KINDS if k not in ("huge", "subnormal")):
         x, weights = updates(kind, n, 150, dtype, seed), weights_for(n, seed)
@@ -117,6 +117,24 @@ def test_bad_values_are_named_dropped_or_let_through():
     left = [row for i, row in enumerate(x) if i not in (3, 6)]
     assert np.array_equal(trimmed_mean(x, share=0.05, nan_policy="drop"), trimmed_mean(left, share=0.05))
     assert np.isnan(trimmed_mean(x, share=0.05, nan_policy="propagate")[0])
+
+
+@pytest.mark.parametrize("n", [9, 24, 60])
+def test_bad_values_among_few_and_many(n):
+    """Those who sent what is kept are named, whether values were sorted or the cuts searched for."""
+    weights = weights_for(n, 3)
+    for sent in (np.nan, np.inf, -np.inf):
+        x = updates("normal", n, 200, np.float32)
+        for i in (1, 4):
+            x[i] = np.full(200, sent, np.float32)
+        both = weights[[1, 4]].sum() / weights.sum()
+        assert np.isfinite(trimmed_mean(x, share=float(both) + 0.001, weights=weights)).all()
+        with pytest.raises(AggregationError, match=r"clients 1, 4\b"):
+            trimmed_mean(x, share=float(both) / 9, weights=weights)
+        left = [i for i in range(n) if i not in (1, 4)]
+        found = trimmed_mean(x, share=float(both) / 9, weights=weights, nan_policy="drop")
+        rest = trimmed_mean([x[i] for i in left], share=float(both) / 9, weights=weights[left])
+        assert np.array_equal(found, rest)
 
 
 def test_in_runs_and_on_files(tmp_path):
