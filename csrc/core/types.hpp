@@ -74,7 +74,7 @@ struct TileJob {
   double share;            // of the weight, trimmed on each side; then weights add up to 1
   double shrink;           // weights times this, where sums would overflow
   bool wide_output;        // write float64 whatever the inputs are
-  unsigned char* scratch;  // scratch_bytes(plan.wires) bytes, aligned to 64
+  unsigned char* scratch;  // scratch_bytes() of them, aligned to 64
   Unusual* unusual;
 };
 
@@ -83,7 +83,8 @@ constexpr int kTileBytes = 512;  // bytes of each client, widened if they are ha
 constexpr int kSpan = 2048;      // values of each client where nothing is sorted
 constexpr int kGroup = 8;        // clients that are added up together there
 
-// Bytes of scratch memory that a tile kernel needs for a plan with this many wires.
+// Bytes of scratch memory that a tile kernel needs for a plan with this many wires, or a search among this many
+// clients.
 int64_t scratch_bytes(int64_t wires);
 
 // The kernels of one instruction set.
