@@ -39,6 +39,7 @@ class Runner:
         self.args = args
         self.watchers: list[Callable[[RoundResult], None]] = []
         self.outcome: Outcome | None = None
+        self._untested = False  # whether a failing test of the server's was shown in full
 
     def run(self) -> None:
         try:
@@ -131,10 +132,19 @@ class Runner:
         set_model(host.aggregator, center.w)
         args.round_idx = step
         often = int(getattr(args, "frequency_of_the_test", 0) or 0)
-        if often and (step % often == 0 or step == host.settings.rounds - 1):
+        if not often or step % often and step != host.settings.rounds - 1:
+            return
+        try:
             host.aggregator.test_all(host.train_local, host.test_local, host.device, args)
             if host.test_global is not None:
                 host.aggregator.test(host.test_global, host.device, args)
+        except Exception as error:  # the round is paid: its numbers may be lost, not the run
+            log.warning(
+                "%s.test() fails on the server's test data (%s: %s): this run goes on without its numbers. A "
+                "server_aggregator with a test() of your own reads data that are not pairs of inputs and labels.",
+                type(host.aggregator).__name__, type(error).__name__, error, exc_info=not self._untested,
+            )  # fmt: skip
+            self._untested = True
 
     def _end(self, center: Center) -> None:
         """The trained model is in the user's own model object and in a file; also where a finished run is resumed."""

@@ -177,7 +177,7 @@ def own_things() -> dict[str, Any]:
     }
     ragged = {i: [(torch.randn(4, 5 + k), torch.zeros(4)) for k in range(3)] for i in range(2)}
     for name, train in (("dicts", dicts), ("ragged", ragged)):
-        held = [14, 14, None, None, {0: 1, 1: 1}, train, None, CLASSES]
+        held = [14, 14, None, train[0], {0: 1, 1: 1}, train, None, CLASSES]
         found[name] = dict(played(name, "2p-upbred", held, None, Untested, incentive=STEERED).outcome.s_max)
     return found
 
@@ -235,7 +235,7 @@ def flat(model: Any) -> list[float]:
     return [float(value) for tensor in model.values() for value in tensor.flatten()]
 
 
-class Hostile(ModelTrainerCLS):
+class Hostile:
     """FedML's single-process simulators have one trainer for all clients: its id tells whose turn it is."""
 
     hostile = 0
@@ -251,24 +251,31 @@ class Hostile(ModelTrainerCLS):
 
 
 def defended() -> dict[str, Any]:
-    """FedML's own FedAvg with our rules, the hostile client first or last; the model is made again by hand."""
-    trainer_creator.ModelTrainerCLS = Hostile
+    """FedML's own FedAvg and FedProx with our rules, the hostile client first or last; the model is made again by
+    hand."""
+    from fedml.simulation.sp.fedprox import fedprox_trainer
+
+    prox = fedprox_trainer.FedProxModelTrainer
+    trainer_creator.ModelTrainerCLS = type("HostileTrainer", (Hostile, ModelTrainerCLS), {})
+    fedprox_trainer.FedProxModelTrainer = type("HostileProx", (Hostile, prox), {})
     found = {}
     n, data = 5, users(5)
-    for rule, given in (
-        ("coordinate_median", {}),
-        ("centered_clipping", {"tau": 0.3}),
-        ("coordinate_trimmed_mean", {"beta": 0.2}),
-    ):
-        for Hostile.hostile in (0, n - 1):
-            Hostile.kept.clear()
-            defense = {"enable_defense": True, "defense_type": rule, **given}
-            start = torch.nn.Sequential(torch.nn.Linear(FEATURES, CLASSES))
-            before = flat(start.state_dict())
-            runner = played(f"{rule}-{Hostile.hostile}", "FedAvg", data, start, rounds=2, defense_args=defense)
-            model = flat(runner.fl_trainer.model_trainer.model.state_dict())
-            found[f"{rule} {Hostile.hostile}"] = {"start": before, "sent": list(Hostile.kept), "model": model}
-    trainer_creator.ModelTrainerCLS = ModelTrainerCLS
+    rules = {"coordinate_median": {}, "centered_clipping": {"tau": 0.3}, "coordinate_trimmed_mean": {"beta": 0.2}}
+    for optimizer in ("FedAvg", "FedProx"):
+        for rule, given in rules.items():
+            for Hostile.hostile in (0, n - 1):
+                Hostile.kept.clear()
+                options = {
+                    "defense_args": {"enable_defense": True, "defense_type": rule, **given},
+                    "train_args": {"fedprox_mu": 0.1},
+                }
+                start = torch.nn.Sequential(torch.nn.Linear(FEATURES, CLASSES))
+                before = flat(start.state_dict())
+                case = f"{optimizer} {rule} {Hostile.hostile}"
+                runner = played(case.replace(" ", "-"), optimizer, data, start, rounds=2, **options)
+                model = flat(runner.fl_trainer.model_trainer.model.state_dict())
+                found[case] = {"start": before, "sent": list(Hostile.kept), "model": model}
+    trainer_creator.ModelTrainerCLS, fedprox_trainer.FedProxModelTrainer = ModelTrainerCLS, prox
     return found
 
 
