@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
@@ -29,14 +30,15 @@ from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to
 from .settings import FlowerSettings, read
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
+FEWEST_EVALUATE = 2  # nodes, as FedAvg's min_evaluate_nodes
 LAST_WORDS = 60.0  # seconds for the agents to take in how a signed run ended
 
 
 class IncentiveStrategy(FedAvg):
     """Plays a mechanism in place of FedAvg: scalar rounds are queries without arrays, training and valuations are
     Flower's train and evaluate messages. `fraction_train` of `incentive.agents` is another way to say
-    `incentive.sampled`. After each training round the nodes evaluate the new model, as under FedAvg, unless
-    `fraction_evaluate` is 0. A subclass may override `aggregate_train`: it is called with the nodes' models while the
+    `incentive.sampled`. After each training round `fraction_evaluate` of the nodes evaluate the new model, as
+    under FedAvg. A subclass may override `aggregate_train`: it is called with the nodes' models while the
     round is closed, and the arrays it returns are the model.
 
     `ledger` is an open ledger or where it is; what is not given is read from the settings. `buffers` names the arrays
@@ -298,17 +300,20 @@ class IncentiveStrategy(FedAvg):
         return found, [contents[agent] for agent in sorted(contents)]
 
     def _evaluate_at_nodes(self, step: int, config: ConfigRecord, wait: float, result: Result) -> None:
-        """What FedAvg does after each round: the nodes that are there evaluate the model, by their app alone. Where a
-        value round follows, that is the same."""
-        nodes = self.nodes.present
+        """What FedAvg does after each round: `fraction_evaluate` of the nodes that are there, at least two, evaluate
+        the model, by their app alone. Where a value round follows, that is the same."""
+        nodes = sorted(self.nodes.present)
         if self.fraction_evaluate <= 0 or self.center.broadcast().phase == "value" or not nodes:
             return
+        wanted = max(FEWEST_EVALUATE, int(self.fraction_evaluate * len(nodes)))
+        if wanted < len(nodes):
+            nodes = random.sample(nodes, wanted)
         content = self._content(step, self._model(), config)
 
         def make(node: int) -> Message:
             return Message(content, dst_node_id=node, message_type=MESSAGE_TYPES["value"])
 
-        replies = [reply.content for _, reply in self.nodes.ask(sorted(nodes), make, wait)]
+        replies = [reply.content for _, reply in self.nodes.ask(nodes, make, wait)]
         if own := reporting.averages(replies, self.weighted_by_key, self.evaluate_metrics_aggr_fn):
             result.evaluate_metrics_clientapp[step] = MetricRecord(own)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedincentive.plugins.flower import FedTrimmedAvg, IncentiveStrategy, points, strategic
+from fedincentive.plugins.flower.records import INCENTIVE
 from fedincentive.plugins.flower.settings import read
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
@@ -232,6 +233,22 @@ def test_a_fraction_of_the_agents_is_asked(grid: Any, tmp_path: Path) -> None:
     assert sum(message.metadata.message_type == "train" for message in table.sent) == 3 * 2
     with pytest.raises(SettingError, match="fraction_train = 0.5 and incentive.sampled = 2"):
         started(grid, app_of(ordinary()), tmp_path, fraction_train=0.5, config={"incentive.sampled": 2})
+
+
+def test_a_fraction_of_the_nodes_evaluates_as_under_fedavg(grid: Any, tmp_path: Path) -> None:
+    """Two of three, whoever they are, after the rounds that no value round follows; the ledger is the same."""
+
+    def asked(table: Any) -> int:
+        messages = [message for message in table.sent if message.metadata.message_type == "evaluate"]
+        return sum(INCENTIVE not in message.content.config_records for message in messages)
+
+    whole, _, every = started(grid, app_of(ordinary()), tmp_path / "whole")
+    part, _, some = started(grid, app_of(ordinary()), tmp_path / "part", fraction_evaluate=0.7)
+    assert (asked(every), asked(some)) == (2 * 3, 2 * 2) and part.outcome.head == whole.outcome.head
+    stock = grid(CONFIG)
+    stock.join_all(app_of(ordinary()), 3)
+    FedAvg(fraction_evaluate=0.7).start(stock, first(), num_rounds=3)
+    assert asked(stock) == 3 * 2
 
 
 def test_who_does_not_answer_in_time_is_named_in_a_warning(grid: Any, tmp_path: Path, caplog: Any) -> None:
