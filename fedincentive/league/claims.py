@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..mechanisms.t_upbred import curvatures
 from . import lies
 from .base import LeagueRow, Reports, needed, useful
 from .baselines import Planner
@@ -34,7 +35,7 @@ ASSUMPTIONS: dict[str, Callable[[Stage], bool]] = {
     "prior given": prior_known,
     "n divisible by 3": lambda stage: stage.n % 3 == 0,
     "n at least 3": lambda stage: stage.n >= 3,
-    "quadratic in w": lambda stage: lies.curvatures(stage) is not None,
+    "quadratic in w": lambda stage: curvatures(stage.game) is not None,
     "needs within reach": lambda stage: stage.shared is not None
     and bool(np.all(needed(stage) < useful(stage, stage.s_max) - NOISE)),
 }
@@ -214,7 +215,8 @@ def _judged(row: LeagueRow, promise: Any, stages: Sequence[Stage], played: Seque
         found, one = max(shown, key=lambda pair: pair[0].amount)
         many = "" if broken else f"{len(shown)} of {len(outside)} go against it; "
         worst = f"{many}{'seed ' + str(one.seed) + ', ' if one.game.startswith('--family') else ''}{found.words}"
-        command = f"fedincentive league {one.game}" + (f" --replay {row.name}:{found.replay}" if found.replay else "")
+        again = f"--replay {row.name}:{found.replay}" if found.replay else f"--row {row.name}"
+        command = f"fedincentive league {one.game} {again}"
     return Judgement(
         row.name,
         promise.claim,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..game import DataValue, Quadratic
 from ..game.arrays import Array
+from ..mechanisms.t_upbred import curvatures
 from .base import LeagueRow, Reports, compared
 from .stage import Stage, deviations, peaks, unilateral
 
@@ -163,17 +163,6 @@ def merger(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie | No
     return max(found, key=lambda lie: lie.gain)
 
 
-def curvatures(stage: Stage) -> Array | None:
-    """k_i, where v_i = ... - k_i |w - x_i|^2 / 2; None where w bends v_i otherwise."""
-    valuation = stage.game.valuation
-    if isinstance(valuation, DataValue):
-        return np.broadcast_to(valuation.fit, (stage.n,)).astype(float)
-    if isinstance(valuation, Quadratic):
-        mean = float(np.trace(valuation.stiffness)) / len(valuation.stiffness)
-        return np.full(stage.n, mean) if np.allclose(valuation.stiffness, mean * np.eye(stage.game.m)) else None
-    return None
-
-
 def update_pay(how: str, d: Array, h: float, k: Array) -> Array:
     """What a round pays on the updates d (rows), in floats; exact amounts are `payments.pooled`'s."""
     if how == "relative":
@@ -196,7 +185,7 @@ def steps(row: LeagueRow, stage: Stage, s: Array, sends: Array, rounds: int = RO
     game = stage.game
     bend = game.valuation.curvature(s)
     mean = bend[1] if bend is not None and bend[1] > 0.0 else 1.0
-    known = curvatures(stage)
+    known = curvatures(game)
     k = (sends != 0.0) @ (np.full(stage.n, mean) if known is None else known)
     h, w = 0.5 / mean / len(sends), game.w0
     for t in range(rounds):

@@ -11,7 +11,7 @@ import numpy as np
 from ..game.arrays import Array
 from ..mechanisms.needs import cheapest, one_for_one
 from .base import LeagueRow, Moves, Posting, Promise, Reports, points, texts
-from .stage import CLOSE, Stage
+from .stage import Stage
 
 
 class _Needs(LeagueRow):
@@ -42,8 +42,7 @@ class OneForOne(_Needs):
     )
 
     def assign(self, stage: Stage, reports: Reports) -> Moves:
-        s, sweeps = one_for_one(reports.need, stage.spill, stage.s_max, CLOSE)
-        return Moves(s, sweeps, 2 * stage.n * sweeps)
+        return Moves(one_for_one(reports.need, stage.spill, stage.s_max), 1, 2 * stage.n)
 
 
 class PayWhatYouContribute(_Needs):

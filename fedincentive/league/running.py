@@ -87,34 +87,32 @@ def table(played: Sequence[Measured]) -> list[dict[str, Any]]:
         for column in COLUMNS:
             known = [value for one in own if (value := one.columns[column]) is not None]
             means[column] = float(np.mean(known)) if known else None
-        kinds = [max(found, key=lambda lie: lie.gain).kind for one in own if (found := _told(one))]
-        means["kind"] = max(set(kinds), key=kinds.count) if kinds else ""
+        means["lies"] = {
+            kind: float(np.mean([one.lies[kind].gain for one in own])) for kind in ROWS[name].asks if own
+        }
         rows.append(means)
     return rows
-
-
-def _told(one: Measured) -> list[lies.Lie]:
-    return [lie for kind, lie in one.lies.items() if kind in ROWS[one.row].asks and lie.gain > 0.0]
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The table as docs/league.md has it."""
     lines = ["| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for row in rows:
-        cells = [_cell(column, row[column], row["kind"]) for column in COLUMNS]
+        cells = [_cell(column, row[column]) for column in COLUMNS]
+        if row["lies"]:  # by what is asked
+            told = [f"{kind} {_cell('lie', gain)}" for kind, gain in row["lies"].items()]
+            cells[tuple(COLUMNS).index("lie")] = ", ".join(told)
         lines.append(f"| {row['row']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(column: str, value: float | None, kind: str) -> str:
+def _cell(column: str, value: float | None) -> str:
     if value is None:
         return ""
     if column in COUNTS:
         return f"{value:.0f}"
     text = f"{value:.3f}" if column not in ("W", "NW", "S") else f"{value:.2f}"
-    if float(text) == 0.0:
-        text = "0"
-    return f"{kind} {text}" if column == "lie" and kind else text
+    return "0" if float(text) == 0.0 else text
 
 
 def verdicts(wanted: Wanted, played: Sequence[Measured]) -> list[Judgement]:

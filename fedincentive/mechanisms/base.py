@@ -191,3 +191,11 @@ def _payments(mechanism: Mechanism, settings: Settings) -> tuple[Payment, ...]:
                 )
             kinds[kind] = payment.name
     return made
+
+
+def with_costs(settings: Settings, game: Game) -> Settings:
+    """The settings with the costs of a closed-form game's points, where they state none."""
+    if settings.cost != 0.0:
+        return settings
+    own = dict(zip(game.agents, game.cost.slope(game.s_max).tolist(), strict=True))
+    return replace(settings, cost=own)

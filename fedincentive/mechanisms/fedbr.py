@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+from ..game import Game
 from ..payments import Relative
+from ..settings import Settings
+from .base import with_costs
 from .upbred import Upbred
 
 
@@ -20,3 +23,7 @@ class FedBRBG(Upbred):
 
     name = "fedbr-bg"
     pays = (Relative,)
+
+    @classmethod
+    def prepared(cls, settings: Settings, game: Game) -> Settings:
+        return with_costs(settings, game)

@@ -9,38 +9,50 @@ pay-what-you-contribute:   min c.s with E_i >= need_i; the treasury pays c_i s_i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SettingError
+from ..game import DataValue, Game
 from ..messages import Phase
 from ..payments import Promises, Reimburse, quantise
 from ..run import Run
-from .base import Mechanism
+from ..settings import Settings
+from .base import Mechanism, with_costs
+from .shaping import StandAlone
 
 Array = NDArray[np.float64]
-SWEEPS = 10_000
+HALVINGS = 100
 
 
 def useful(s: Array, spill: Array) -> Array:
     return s + spill * (s.sum(axis=-1, keepdims=True) - s)
 
 
-def one_for_one(need: Array, spill: Array, s_max: Array, close: float = 1e-9) -> tuple[Array, int]:
-    """(s, sweeps): everyone in turn adds what the others leave it short of, until nobody moves.
+def one_for_one(need: Array, spill: Array, s_max: Array) -> Array:
+    """The fixed point: what everyone gives falls with the sum of all, so one sum fits, found by halving.
 
-    >>> one_for_one(np.array([4.0, 1.0]), np.ones(2), np.array([9.0, 9.0]))[0]
+    Where spill_i is 1 only the sum serves i: of those whose need is just that sum the first give what is missing.
+
+    >>> one_for_one(np.array([4.0, 1.0]), np.ones(2), np.array([9.0, 9.0]))
     array([4., 0.])
     """
-    s, sweep = np.zeros(len(need)), 0
-    for sweep in range(1, SWEEPS + 1):  # noqa: B007
-        before = s.copy()
-        for i in range(len(s)):
-            s[i] = np.clip(need[i] - spill[i] * (s.sum() - s[i]), 0.0, s_max[i])
-        if np.all(np.abs(s - before) <= close * s_max):
-            break
-    return s, sweep
+    own = spill < 1.0
+
+    def given(total: float) -> Array:
+        alone = np.where(need > total, np.inf, 0.0)
+        return np.clip(np.where(own, (need - spill * total) / np.where(own, 1.0 - spill, 1.0), alone), 0.0, s_max)
+
+    low, high = 0.0, float(s_max.sum())
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if given(middle).sum() > middle else (low, middle)
+    s, most = given(high), given(low)
+    for i in range(len(s)):
+        s[i] += min(most[i] - s[i], max(high - float(s.sum()), 0.0))
+    return s
 
 
 def cheapest(c: Array, need: Array, spill: Array, s_max: Array) -> Array:
@@ -69,7 +81,7 @@ def cheapest(c: Array, need: Array, spill: Array, s_max: Array) -> Array:
         return s
 
     low, high = 0.0, float(s_max.sum())
-    for _ in range(100):  # the smallest sum in which every least contribution fits, and all together
+    for _ in range(HALVINGS):  # the smallest sum in which every least contribution fits, and all together
         middle = 0.5 * (low + high)
         wanted = least(middle)
         fits = bool(np.all(wanted <= s_max * (1.0 + 1e-12))) and float(wanted.sum()) <= middle
@@ -86,6 +98,19 @@ class _Assigned(Mechanism):
 
     def assign(self, run: Run, need: Array, spill: Array, s_max: Array) -> Array:
         raise NotImplementedError
+
+    @classmethod
+    def prepared(cls, settings: Settings, game: Game) -> Settings:
+        """Where no need is stated, agents of a data-value game state what the league's do, and their own spillover:
+        half more points than they would train on alone, and one, but no more than there are."""
+        settings = with_costs(settings, game)
+        if settings.need is not None or not isinstance(game.valuation, DataValue):
+            return settings
+        spill = np.broadcast_to(game.valuation.spill, (game.n,)).astype(float)
+        alone = StandAlone.of(cls.name, settings, game).targets
+        need = np.minimum(1.5 * alone + 1.0, useful(game.s_max, spill))
+        by_agent = (dict(zip(game.agents, x.tolist(), strict=True)) for x in (need, spill))
+        return replace(settings, **dict(zip(("need", "spillover"), by_agent, strict=True)))
 
     def start(self, run: Run) -> Phase:
         settings = run.settings
@@ -114,7 +139,7 @@ class OneForOneMechanism(_Assigned):
     name = "one-for-one"
 
     def assign(self, run: Run, need: Array, spill: Array, s_max: Array) -> Array:
-        return one_for_one(need, spill, s_max)[0]
+        return one_for_one(need, spill, s_max)
 
 
 class PayWhatYouContributeMechanism(_Assigned):

@@ -16,6 +16,7 @@ from ..game import Game, Search
 from ..game.search import maximise
 from ..payments import Levels
 from ..settings import Settings
+from .base import with_costs
 from .upbred import Upbred
 
 Array = NDArray[np.float64]
@@ -37,9 +38,7 @@ class StandAlone:
                 f"Mechanism {mechanism!r} asks what agents have alone, which is not known in this game: choose another "
                 "mechanism or another valuation."
             )
-        if settings.cost == 0.0:
-            own = dict(zip(game.agents, game.cost.slope(game.s_max).tolist(), strict=True))
-            settings = replace(settings, cost=own)
+        settings = with_costs(settings, game)
         cost = np.array([settings.cost_of(agent) for agent in game.agents])
 
         def utility(t: Array) -> Array:
