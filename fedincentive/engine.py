@@ -124,7 +124,7 @@ def table(
         ledger,
         state,
         keys=keys,
-        oracles=Oracles(oracle, oracle, oracle.welfare, oracle.alone) if oracles is None else oracles,
+        oracles=Oracles(oracle, oracle, oracle.welfare, oracle.alone, oracle.labels) if oracles is None else oracles,
     )
     return center, [*agents, *auditors(game, settings, keys, agents)]
 

@@ -26,6 +26,7 @@ from .center import Center, Outcome, audits, state
 from .center.enrolment import wrong_with
 from .center.outlook import outlook
 from .checks import nearest, setting
+from .contribution import labels_by_effort
 from .errors import SettingError
 from .game import Game
 from .identity import enrolment, is_signed, read_keys
@@ -143,7 +144,7 @@ class Session:
         oracles: Oracles = Oracles(),  # noqa: B008
     ) -> None:
         if game is not None and oracles.utility is None:
-            oracles = dataclasses.replace(oracles, utility=self._welfare)
+            oracles = dataclasses.replace(oracles, utility=self._welfare, labels=self._labels)
         self.settings, self.host, self.log, self.game, self.oracles = settings, host, log, game, oracles
         self.settings = mechanisms.prepared(state.as_begun(settings, self.state_path), game)
         self._mechanism, self._ledger = mechanism, ledger
@@ -154,6 +155,12 @@ class Session:
         assert self.game is not None and self._center is not None
         s = self._center.run.points(self._center.run.s)
         return self.game.welfare(w["w"], np.array([s.get(agent, 0.0) for agent in self.game.agents]))
+
+    def _labels(self, agent: str, w: Update) -> np.ndarray:
+        """Of shared items, right in the part of its points that the agent contributes."""
+        assert self._center is not None
+        run = self._center.run
+        return labels_by_effort(agent, run.s[agent] / run.s_max[agent] if run.s_max[agent] else 0.0)
 
     @property
     def directory(self) -> Path:

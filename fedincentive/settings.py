@@ -208,10 +208,11 @@ class Settings:
         checks.optional(checks.mapping), None, help="Settings of installed payments: a mapping from each one's name."
     )
     contribution: str | None = setting(
-        checks.optional(checks.one_of("exact", "gtg", "loo", "cgsv")),
+        checks.optional(checks.one_of("exact", "gtg", "loo", "cgsv", "agreement")),
         None,
         help="How the center measures what each update was worth in a round: Shapley values exactly (at most 16 "
-        "agents) or estimated, leave-one-out, or by direction alone; not at all when not given.",
+        "agents) or estimated, leave-one-out, by direction alone, or by agreement on shared items; not at all when not "
+        "given.",
     )
     # Agents
     slope: str | None = setting(

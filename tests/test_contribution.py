@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fedincentive.contribution import Coalitions, cgsv, exact, gtg, loo
+from fedincentive.contribution import Coalitions, agreement, cgsv, exact, gtg, labels_by_effort, loo
 from fedincentive.errors import SettingError
 
 
@@ -106,3 +106,38 @@ def test_an_update_of_nothing_is_worth_nothing_and_bad_numbers_are_named():
         exact(Coalitions(w, many), utility)
     with pytest.raises(SettingError, match="weight of 'agent-0' is -1.0"):
         Coalitions(w, updates, weights=dict.fromkeys(updates, -1.0))
+
+
+def test_agreement_is_beyond_chance_and_halves_with_effort():
+    """Two kinds, right in the part e_i and a coin's otherwise: P_ij - P_i P_j is e_i e_j / 4 on the diagonal."""
+    rng, items = np.random.default_rng(0), 40_000
+    truth = rng.integers(0, 2, items)
+    effort = {"a": 1.0, "b": 1.0, "half": 0.5, "coin": 0.0}
+    told = {
+        name: np.where(rng.uniform(size=items) < part, truth, rng.integers(0, 2, items))
+        for name, part in effort.items()
+    }
+    found = agreement({**told, "constant": np.ones(items, int), "against": 1 - truth})
+    for name, part in effort.items():
+        others = [e for other, e in effort.items() if other != name] + [0.0, 1.0]  # turned labels say as much
+        assert found.values[name] == pytest.approx(part * np.mean(others) / 2, abs=0.01)
+        assert 0.0 < found.spread[name] < 0.01
+    assert found.values["constant"] == 0.0 and found.values["against"] == pytest.approx(found.values["a"], abs=0.01)
+
+
+def test_agreement_of_chance_is_not_paid_for_few_items():
+    """Learning S and counting it on the same items would reward noise: the mean would be far above 0."""
+    rng = np.random.default_rng(1)
+    scores = [agreement({a: rng.integers(0, 4, 24) for a in "abc"}).values["a"] for _ in range(300)]
+    assert abs(np.mean(scores)) < 3 * np.std(scores) / 300**0.5
+
+
+def test_agreement_takes_few_agents_and_names_bad_labels():
+    assert agreement({"a": [0, 1, 0, 1]}).values == {"a": 0.0} and agreement({}).values == {}
+    with pytest.raises(SettingError, match="numbers differ: 'a' 4, 'b' 5"):
+        agreement({"a": [0, 1, 0, 1], "b": [0, 1, 0, 1, 1]})
+    for bad in ([0.5, 1.0, 0.0, 1.0], [-1, 0, 0, 1], [[0, 1]]):
+        with pytest.raises(SettingError, match="labels of 'b' must be whole numbers from 0"):
+            agreement({"a": [0, 1, 0, 1], "b": bad})
+    assert np.mean(labels_by_effort("x", 1.0) == labels_by_effort("y", 1.0)) == 1.0
+    assert 0.4 < np.mean(labels_by_effort("x", 0.0) == labels_by_effort("y", 1.0)) < 0.6

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from .. import draws
+from ..contribution import labels_by_effort
 from ..game import Game, Search, outside_options
 from ..game.games import Pay
 from ..game.regret import known_concave
@@ -200,6 +201,11 @@ class GameOracle:
     def welfare(self, w: Update) -> float:
         """What a model is worth to all, with what everyone really contributes."""
         return self.game.welfare(w["w"], np.array([self.actual(agent) for agent in self.game.agents]))
+
+    def labels(self, agent: str, w: Update) -> np.ndarray:
+        """Of shared items, right in the part of its points that the agent really contributes."""
+        most = float(self.game.s_max[self.game.agents.index(agent)])
+        return labels_by_effort(agent, self.actual(agent) / most if most else 0.0)
 
     def _vector(self, s: Mapping[str, float]) -> np.ndarray:
         return np.array([s.get(agent, 0.0) for agent in self.game.agents])

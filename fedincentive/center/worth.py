@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..contribution import METHODS, Coalitions, Contributions, cgsv
+from ..contribution import METHODS, Coalitions, Contributions, agreement, cgsv
 from ..contribution import memo as memos
 from ..entry import Entry
 from ..messages import Update
@@ -30,6 +30,10 @@ def measure(
     updates = {agent: reports[agent].update for agent in answered}
     if settings.contribution == "cgsv":
         found, memory["weights"] = cgsv(updates, memory["weights"])
+    elif settings.contribution == "agreement":
+        assert oracles.labels is not None  # Mechanism.check
+        models = Coalitions(w, updates)
+        found = agreement({agent: oracles.labels(agent, models.model([agent])) for agent in updates})
     else:
         found = _evaluated(run, w, updates, oracles)
     for agent, value in found.values.items():

@@ -6,6 +6,7 @@
 | `gtg` | Shapley, estimated over random orders, cut where nothing is left to gain | far fewer; with an interval |
 | `loo` | U(N) - U(N without i) | n + 1 |
 | `cgsv` | the cosine of i's update and everybody's, remembered over rounds | none |
+| `agreement` | how far i's own model agrees with the others' on shared items, beyond chance | n, of labels |
 
 U(C) is the utility of w + step times the mean update of the coalition C, U of nobody that of w.
 
@@ -17,6 +18,7 @@ U(C) is the utility of w + step times the mean update of the coalition C, U of n
 
 from __future__ import annotations
 
+from .agreement import agreement, labels_by_effort
 from .coalitions import Coalitions, Utility, shapley_weights, subsets
 from .estimates import METHODS, MOST_EXACT, Contributions, cgsv, exact, gtg, loo
 
@@ -26,9 +28,11 @@ __all__ = [
     "Coalitions",
     "Contributions",
     "Utility",
+    "agreement",
     "cgsv",
     "exact",
     "gtg",
+    "labels_by_effort",
     "loo",
     "shapley_weights",
     "subsets",

@@ -87,9 +87,7 @@ def table(played: Sequence[Measured]) -> list[dict[str, Any]]:
         for column in COLUMNS:
             known = [value for one in own if (value := one.columns[column]) is not None]
             means[column] = float(np.mean(known)) if known else None
-        means["lies"] = {
-            kind: float(np.mean([one.lies[kind].gain for one in own])) for kind in ROWS[name].asks if own
-        }
+        means["lies"] = {kind: float(np.mean([one.lies[kind].gain for one in own])) for kind in ROWS[name].asks if own}
         rows.append(means)
     return rows
 

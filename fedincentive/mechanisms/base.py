@@ -145,6 +145,12 @@ class Mechanism:
                 f"incentive.contribution is {how!r}, which evaluates models: give the center Oracles(utility=...), a "
                 "function from a model to what it is worth, or set contribution: cgsv."
             )
+        if how == "agreement" and oracles.labels is None:
+            raise SettingError(
+                "incentive.contribution is 'agreement', which compares what agents' models say of shared items: give "
+                "the center Oracles(labels=...), a function from an agent and its model to labels, or set "
+                "contribution: cgsv."
+            )
         if how == "exact" and asked > MOST_EXACT:
             raise SettingError(
                 f"incentive.contribution is 'exact' with {asked} agents in a round: that takes 2^{asked} evaluations; "

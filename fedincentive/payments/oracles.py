@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..messages import Update
 
@@ -34,6 +34,7 @@ class Oracles:
     update: UpdateOracle | None = None
     utility: Callable[[Update], float] | None = None  # what a model is worth to all, e.g. on a validation set
     alone: Callable[[str, float], float] | None = None  # A_i(t): what an agent has by itself on t points
+    labels: Callable[[str, Update], Any] | None = None  # of shared items, by an agent's own model: whole numbers from 0
 
     @property
     def names(self) -> tuple[str, ...]:

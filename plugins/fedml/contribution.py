@@ -51,6 +51,28 @@ def utility(
     return value
 
 
+def labels(holder: Any, data: Any, device: Any, whose: str) -> Callable[[str, Update], Any]:
+    """The kinds that a model tells the inputs of these data to be; their own labels are not looked at."""
+    import torch
+
+    if data is None or empty(data):
+        raise SettingError(
+            f"{whose} compares what models say of shared items, but the dataset has no test data for the server "
+            "(test_data_global): give some, or use cgsv, which needs none."
+        )
+
+    def say(agent: str, w: Update) -> Any:
+        set_model(holder, w)
+        model = holder.model.to(device).eval()
+        with torch.no_grad():
+            found = [model(inputs.to(device)) for inputs, _ in data]
+        if any(not torch.is_tensor(one) or one.dim() != 2 for one in found):
+            raise SettingError(f"{whose} needs a model that gives one score for each kind of item; use another method.")
+        return torch.cat([one.argmax(dim=1) for one in found]).cpu().numpy()
+
+    return say
+
+
 def mean_loss(found: Any) -> float | None:
     """The mean loss in what a `test` of FedML's returned: sums, or (accuracy, loss, ...)."""
     if isinstance(found, Mapping) and found.get("test_total") and "test_loss" in found:

@@ -66,7 +66,7 @@ class Host:
             mechanism=given if isinstance(given, type) else None,
             ledger=getattr(server_aggregator, "ledger", None),
             game=self.game,
-            oracles=Oracles(utility=self._utility()),
+            oracles=Oracles(utility=self._utility(), labels=self._labels()),
         )
         if untested:
             self._do_without_test(type(client_trainer).__name__)
@@ -173,6 +173,13 @@ class Host:
         whose = f"incentive.contribution: {self.settings.contribution}"
         data, cap = self.test_global, self.settings.loss_cap
         return contribution.utility(self.trainer, data, self.device, self.args, whose, cap)
+
+    def _labels(self) -> Callable[[str, Update], Any] | None:
+        """Where agreement on shared items is measured and this is the center: what models say of the server's data."""
+        if self.game is not None or self.settings.contribution != "agreement" or int(getattr(self.args, "rank", 0)):
+            return None
+        whose = "incentive.contribution: agreement"
+        return contribution.labels(self.trainer, self.test_global, self.device, whose)
 
     # The agents' side
 

@@ -132,7 +132,11 @@ def test_the_cheapest_assignment_is_the_linear_programmes():
 def test_one_for_one_is_a_fixed_point_that_wastes_nothing():
     rng = np.random.default_rng(3)
     for _ in range(20):
-        spill, most, need = rng.uniform(0, 1, 5) ** rng.choice([0.0, 1.0]), rng.uniform(10, 50, 5), rng.uniform(1, 40, 5)
+        spill, most, need = (
+            rng.uniform(0, 1, 5) ** rng.choice([0.0, 1.0]),
+            rng.uniform(10, 50, 5),
+            rng.uniform(1, 40, 5),
+        )
         s = one_for_one(need, spill, most)
         reached = useful(s, spill)
         assert np.all((s <= 1e-6) | (s >= most - 1e-6) | (np.abs(reached - need) < 1e-5))

@@ -41,6 +41,7 @@ PLAYS = {
     "gradient-relative": {"sampled": 3},
     "shares": {"options": BUDGET},
     "shares by worth": {"options": BUDGET, "contribution": "exact", "sampled": 4},
+    "shares by agreement": {"options": BUDGET, "contribution": "agreement", "sampled": 4},
     "upbred with values": {"contribution": "loo", "sampled": 3},
     "t-upbred with groves-d": {"payment": "groves-d", "options": GROVES},
     "t-upbred with sampled groves-d": {"payment": "groves-d", "options": GROVES, "sampled": 3},
@@ -184,11 +185,43 @@ def test_realfm_needs_a_value_of_no_data():
         play({"game": {"kind": "repaired"}}, mechanism="realfm", rounds=1)
 
 
+def test_needs_are_asked_for_where_the_game_tells_none():
+    with pytest.raises(SettingError, match="assigns points by need: set incentive.need"):
+        play({"game": {"kind": "repaired"}}, mechanism="one-for-one", rounds=1)
+
+
 def test_fedbr_bg_pays_the_equal_share_of_all_costs(tmp_path):
     outcome, _, lines = played("fedbr-bg", tmp_path)
     costs = np.array([COST[a] for a in GAME.agents]) * np.array([outcome.delivered[a] for a in GAME.agents])
     expected = costs - costs.mean()  # everyone ends with the mean cost
     assert [outcome.payments[a] / 1e6 for a in GAME.agents] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedbr-bg", "one-for-one", "pay-what-you-contribute", "shares", "t-upbred"])
+def test_what_settings_leave_out_is_the_games_and_the_leagues(name):
+    """Without options a closed-form game is played by its own costs, and by the needs and budget of the league."""
+    from fedincentive.league import ROWS, Reports, draw
+
+    stage = draw("data-value", 2, 4, 0.1)
+    agents, reports = stage.game.agents, Reports.honest(stage)
+    groves = {"payment": "groves-d"} if name == "t-upbred" else {}
+    settings = mechanisms.prepared(Settings.read({"mechanism": name, **groves}), stage.game)
+    if name == "t-upbred":
+        assert settings.options == {"groves-d": {"curvature": dict.fromkeys(agents, "0.1")}}
+        return
+    if name == "shares":
+        budget = float(settings.options["share"]["budget"])
+        assert budget == pytest.approx(ROWS["size-share"].budget(stage), rel=1e-5)
+        assert play(stage.game, mechanism=name, rounds=2).treasury == -round(budget * 10**6)
+        return
+    assert settings.cost == dict(zip(agents, stage.c.tolist(), strict=True))
+    outcome = play(stage.game, mechanism=name, rounds=2)
+    s = np.array([outcome.delivered[agent] for agent in agents])
+    paid = np.array([outcome.payments[agent] for agent in agents]) / 1e6
+    row = ROWS[{"pay-what-you-contribute": "pwyc"}.get(name, name)]
+    assert paid == pytest.approx(row.pays(stage, reports, s), abs=1e-5)
+    if name != "fedbr-bg":
+        assert s == pytest.approx(row.moves(stage, reports).s, abs=1e-3)
 
 
 def test_costs_are_paid_back_and_no_more(tmp_path):
@@ -277,14 +310,14 @@ def test_both_verifiers_see_a_memo_that_cannot_be(lie, said, tmp_path, monkeypat
         assert any(re.search(said, one) for one in theirs), theirs
 
 
-@pytest.mark.parametrize("how", ["exact", "gtg", "loo", "cgsv"])
+@pytest.mark.parametrize("how", ["exact", "gtg", "loo", "cgsv", "agreement"])
 def test_a_rounds_values_come_with_an_interval(how):
     results = []
     play(GAME, mechanism="fedavg", rounds=2, eta=0.5, contribution=how, progress=results.append)
     trained = [result for result in results if result.phase == "train"]
     assert all(set(result.worth) == set(GAME.agents) for result in trained)
     spread = [half for result in trained for _, half in result.worth.values()]
-    assert max(spread) == 0.0 or how == "gtg"  # which is exact too where it evaluated every coalition
+    assert max(spread) == 0.0 or how in ("gtg", "agreement")  # which is exact too where it evaluated every coalition
     if how == "exact":  # efficiency: the values sum to what the round gained
         s = GAME.s_max
         w1 = GAME.w0 + 0.5 * GAME.mean_gradient(GAME.w0, s)
@@ -320,8 +353,8 @@ def bare(settings):
     ("settings", "message"),
     [
         ({"contribution": "exact"}, "contribution is 'exact', which evaluates models.*set contribution: cgsv"),
+        ({"contribution": "agreement"}, "compares what agents' models say of shared items: give .*labels"),
         ({"contribution": "shapley"}, "contribution is 'shapley'"),
-        ({"mechanism": "one-for-one"}, "assigns points by need: set incentive.need"),
         ({"mechanism": "one-for-one", "need": {"agent-1": 3}}, "need has no number for agent 'agent-2'"),
         ({"mechanism": "one-for-one", "need": 3, "spillover": 2}, "spillover must be between 0 and 1"),
         ({"mechanism": "fedbr-bg", "cost": {"agent-1": 0.1}}, "cost has no number for agent 'agent-2'"),
@@ -332,7 +365,7 @@ def bare(settings):
         ({"mechanism": "fact", "options": {"sandwich": {"lenience": "2"}}}, "lenience is 2: it must be between"),
         ({"mechanism": "fact", "options": {"sandwich": {"gaps": {"agent-1": "-1"}}}}, "gaps of 'agent-1' is -1"),
         ({"mechanism": "realfm", "options": {"level": {"shape": "cubic"}}}, "shape is 'cubic'; known: value, taylor"),
-        ({"mechanism": "shares"}, "options.share.budget is required"),
+        ({"mechanism": "shares", "options": {"share": {"budget": "0"}}}, "options.share.budget is required"),
         ({"mechanism": "fedbr-bg", "options": {"relative": {"part": "2"}}}, "relative.part is 2"),
         ({"mechanism": "fedbr-bg", "options": {"relative": {"compares": "x"}}}, "compares is 'x'; known: costs"),
         ({"mechanism": "t-upbred", "payment": "groves-d", "options": {"groves-d": {"curvature": {"agent-1": "1"}}}},
