@@ -1,6 +1,6 @@
 """Where the league's figures differ from an earlier prototype's: variants of each rule, on the league's own games.
 
-    python benchmarks/league_differences.py [--games 24] [--row fact|shaping|pwyc|loo ...]
+    python benchmarks/league_differences.py [--games 24] [--row fact|fedbr|shaping|pwyc|loo ...]
 
 The prototype's games were other draws of the same family, so each mean comes with its standard error over the games.
 """
@@ -44,6 +44,44 @@ def fact(stages: Sequence[Stage]) -> Iterator[Figure]:
     every = gains(lies._first_lies)
     yield "lie: all scales and middles, the agent that gains most", [g.max() for g in every]
     yield "lie: all scales and middles, mean over agents", [g.mean() for g in every]
+    yield from _at_targets(stages)
+
+
+def _at_targets(stages: Sequence[Stage]) -> Iterator[Figure]:
+    """Everyone gives m*, as it would wherever it gains by the federation and is charged; here some do not gain."""
+    row, given, correlation, best, tripled = ROWS["fact"], [], [], [], []
+    for stage in stages:
+        honest = Reports.honest(stage)
+        m = row.terms(stage, honest)[0]
+        u = row.utilities(stage, honest, m)
+
+        def gains(agents: np.ndarray, values: np.ndarray, stage=stage, honest=honest, u=u) -> np.ndarray:
+            told = honest.each_lying("c", agents, values)
+            return row.utilities(stage, told, row.terms(stage, told)[0])[np.arange(len(agents)), agents] - u[agents]
+
+        asked = [lies._first_lies(stage.c, i) for i in range(stage.n)]
+        everyone = np.arange(stage.n)
+        given.append(float(m.sum() / stage.s_max.sum()))
+        correlation.append(float(np.corrcoef(row.pays(stage, honest, m), m)[0, 1]))
+        best.append(gains(np.repeat(everyone, [len(one) for one in asked]), np.concatenate(asked)).max())
+        tripled.append(max(gains(everyone, 3.0 * stage.c).max(), 0.0))
+    yield "S: everyone gives m*", given
+    yield "corr(pay, s): everyone gives m*", correlation
+    yield "lie: everyone gives m*, all scales and middles", best
+    yield "lie: everyone gives m*, 3 times the cost", tripled
+
+
+def fedbr(stages: Sequence[Stage]) -> Iterator[Figure]:
+    """Cost lies pay without limit, so the gain is that of the largest lie that is tried."""
+    row = ROWS["fedbr-bg"]
+    for factor in (3.0, 5.0):
+        found = []
+        for stage in stages:
+            reports = Reports.honest(stage)
+            s = row.moves(stage, reports).s
+            u = row.utilities(stage, reports, s)
+            found.append(lies.told_gains(row, stage, reports, "c", np.arange(stage.n), factor * stage.c, s, u).max())
+        yield f"lie: {factor:g} times the cost", found
 
 
 def shaping(stages: Sequence[Stage]) -> list[Figure]:
@@ -124,7 +162,8 @@ def loo(stages: Sequence[Stage]) -> Iterator[Figure]:
 
 
 PROTOTYPE = {
-    "fact": "lie .04",
+    "fact": "S .36, corr .25, lie .04",
+    "fedbr": "lie 1.93",
     "shaping": "regret .03",
     "pwyc": "treasury .21",
     "loo": "S .51, corr .99",
