@@ -15,7 +15,7 @@ from fedincentive.contribution import memo
 from fedincentive.ledger.verify import verify
 
 SEVERAL = Path(__file__).parent / "several.py"
-TERMS: dict[str, Any] = {"accept_losses": True, "unchecked": True}
+TERMS: dict[str, Any] = {"unchecked": True}
 SHARES = {"options": {"share": {"budget": "6"}}}
 GAMES: dict[str, dict[str, Any]] = {
     "fedbr": {},
