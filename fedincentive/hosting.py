@@ -18,7 +18,7 @@ import numpy as np
 
 from . import checks, mechanisms
 from . import ledger as books
-from .agent import Notary, Site
+from .agent import ClosedFormSite, Notary, Site
 from .agent.notary import LOGS
 from .aggregation.bounds import of_a_run
 from .audit import Auditor
@@ -54,10 +54,11 @@ class HostSettings:
 
     title: ClassVar[str] = "the host"
 
-    strategy: str | dict[str, str] = setting(
-        by_agent,
-        "gradient",
-        help="What agents want to give: gradient, fixed or free-rider; one for all, or a mapping by agent.",
+    strategy: str | dict[str, str] | None = setting(
+        checks.optional(by_agent),
+        None,
+        help="What agents want to give: gradient, fixed or free-rider; one for all, or a mapping by agent. When not "
+        "given: gradient, and in closed-form games the mechanism's own.",
     )
     start: float = setting(checks.real(0.0, 1.0), 0.5, help="The part of its points each agent contributes at first.")
     budget: float | dict[str, float] | None = setting(
@@ -80,8 +81,11 @@ class HostSettings:
         checks.real(above=0.0), 600.0, help="Seconds after which an agent that has not answered is absent in a round."
     )
 
-    def strategy_of(self, agent: str) -> str:
-        return self.strategy if isinstance(self.strategy, str) else self.strategy.get(agent, "gradient")
+    def strategy_of(self, agent: str, site: Site, settings: Settings) -> str:
+        """What is said, or what the engine takes: in closed-form games the mechanism's own strategy."""
+        said = self.strategy.get(agent) if isinstance(self.strategy, Mapping) else self.strategy
+        usual = mechanisms.strategy(settings) if isinstance(site, ClosedFormSite) else "gradient"
+        return said or usual
 
     def budget_of(self, agent: str) -> float | None:
         return self.budget.get(agent) if isinstance(self.budget, Mapping) else self.budget

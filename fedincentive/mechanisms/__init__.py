@@ -11,6 +11,6 @@ from __future__ import annotations
 from ..payments import Promises
 from ..settings import Settings
 from .base import Mechanism
-from .registry import get, names, prepared
+from .registry import get, names, prepared, strategy
 
-__all__ = ["Mechanism", "Promises", "Settings", "get", "names", "prepared"]
+__all__ = ["Mechanism", "Promises", "Settings", "get", "names", "prepared", "strategy"]

@@ -55,3 +55,8 @@ def prepared(settings: Settings, game: Game | None) -> Settings:
     """The settings with what their mechanism has to know of a closed-form game, where it is played on one."""
     made = REGISTRY.find(settings.mechanism)
     return made.prepared(settings, game) if game is not None and hasattr(made, "prepared") else settings
+
+
+def strategy(settings: Settings) -> str:
+    """How agents of a closed-form game play the mechanism of these settings unless they are told otherwise."""
+    return str(REGISTRY.find(settings.mechanism).strategy)

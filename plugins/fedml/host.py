@@ -197,7 +197,7 @@ class Host:
         site = self._site(index, name)
         s0 = float(self.game.s0[index]) if self.game is not None else self.host.first(site.s_max)
         ours = self._given[0] if isinstance(self._given[0], IncentiveClientTrainer) else None
-        strategy = (ours and ours.strategy_of(name)) or self.host.strategy_of(name)
+        strategy = (ours and ours.strategy_of(name)) or self.host.strategy_of(name, site, self.settings)
         notary, committed = self.session.notary(name, beside=beside), self.session.commitment(name, site)
         money = {"budget": self.host.budget_of(name), "alone": worth_alone(site, self.settings)}
         lies = None if ours is None else ours.lies_of(name)

@@ -181,7 +181,7 @@ class StrategicApp(ClientApp):
     def _agent(self, task: Task) -> Agent:
         site = self._site(task)
         told = self._strategy or node_setting(task.context, "strategy", str)
-        strategy = told or task.host.strategy_of(task.agent)
+        strategy = told or task.host.strategy_of(task.agent, site, task.settings)
         signs, committed = notary(task.context, task.settings, task.agent), self._commitment(task, site)
         asked = task.told["phase"] in ("enrol", "accept")  # training alone is measured twice, never in a round
         alone = worth_alone(site, task.settings) if asked else None

@@ -60,7 +60,7 @@ class IncentiveServer(their_server.OptimizationServer):
                 Agent(
                     name,
                     site,
-                    host.strategy_of(name),
+                    host.strategy_of(name, site, settings),
                     s0=s0,
                     notary=session.notary(name, beside=True),
                     budget=host.budget_of(name),

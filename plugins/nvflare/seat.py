@@ -75,7 +75,7 @@ class Seat:
         agent = Agent(
             self.name,
             site,
-            strategy or self.host.strategy_of(self.name),
+            strategy or self.host.strategy_of(self.name, site, self.settings),
             s0=s0,
             notary=self.session.notary(self.name),
             commitment=self.session.commitment(self.name, site),

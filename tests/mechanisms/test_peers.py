@@ -167,6 +167,21 @@ def test_the_center_plays_what_the_league_plays(name):
         assert agent not in known or known[agent] == pytest.approx(utility, abs=1e-4)
 
 
+def test_hosts_play_games_by_the_mechanisms_own_strategy():
+    """Or FACT's agents, who reply best in the engine, would follow a slope in hosts and write another ledger."""
+    from types import SimpleNamespace
+
+    from fedincentive.agent import ClosedFormSite
+    from fedincentive.hosting import HostSettings
+
+    site, fact = next(iter(ClosedFormSite.of(GAME))), Settings.read({"mechanism": "fact"})
+    assert HostSettings().strategy_of("agent-1", site, fact) == "best-response"
+    assert HostSettings().strategy_of("agent-1", SimpleNamespace(), fact) == "gradient"
+    assert HostSettings(strategy="fixed").strategy_of("agent-1", site, fact) == "fixed"
+    by_agent = HostSettings(strategy={"agent-2": "fixed"})
+    assert [by_agent.strategy_of(a, site, fact) for a in ("agent-1", "agent-2")] == ["best-response", "fixed"]
+
+
 def test_a_quote_of_shaping_counts_the_models_that_agents_get():
     from fedincentive.game import quote
     from fedincentive.league import ROWS, Reports, draw
