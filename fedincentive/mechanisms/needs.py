@@ -109,8 +109,8 @@ class _Assigned(Mechanism):
         spill = np.broadcast_to(game.valuation.spill, (game.n,)).astype(float)
         alone = StandAlone.of(cls.name, settings, game).targets
         need = np.minimum(1.5 * alone + 1.0, useful(game.s_max, spill))
-        by_agent = (dict(zip(game.agents, x.tolist(), strict=True)) for x in (need, spill))
-        return replace(settings, **dict(zip(("need", "spillover"), by_agent, strict=True)))
+        needs, spills = (dict(zip(game.agents, x.tolist(), strict=True)) for x in (need, spill))
+        return replace(settings, need=needs, spillover=spills)
 
     def start(self, run: Run) -> Phase:
         settings = run.settings
