@@ -50,7 +50,7 @@ def subplots(rows: int, columns: int, *, width: float = 4.2, height: float = 3.4
     try:
         import matplotlib
     except ImportError as error:
-        raise SettingError("RunTotals need matplotlib: pip install 'fedincentive[plots]'.") from error
+        raise SettingError("Figures need matplotlib: pip install 'fedincentive[plots]'.") from error
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,6 +64,7 @@ def subplots(rows: int, columns: int, *, width: float = 4.2, height: float = 3.4
     return figure, axes
 
 
+BAND = "band: mean \u00b1 one standard error over the seeds"
 RC: Any = {
     "font.size": 12,
     "axes.titlesize": 13,
@@ -99,7 +100,7 @@ def band(axis: Axes, points: Sequence[tuple[Any, float]], **style: Any) -> None:
     error = np.array([g.std(ddof=1) / np.sqrt(len(g)) if len(g) > 1 else 0.0 for g in groups])
     axis.plot(xs, mean, **style)
     if error.any():
-        axis.fill_between(xs, mean - error, mean + error, color=style.get("color"), alpha=0.15, linewidth=0)
+        axis.fill_between(xs, mean - error, mean + error, color=style.get("color"), alpha=0.15, linewidth=0, gid=BAND)
 
 
 def cut(axis: Axes, below: float = 0.6) -> None:
@@ -115,6 +116,12 @@ def cut(axis: Axes, below: float = 0.6) -> None:
 
 
 def legend_below(figure: Figure, axis: Axes, columns: int = 4) -> None:
+    """The curves of one panel, and what a band is where any panel has one."""
+    from matplotlib.patches import Patch
+
     handles, labels = axis.get_legend_handles_labels()
+    if any(found.get_gid() == BAND for panel in figure.axes for found in panel.collections):
+        handles, labels = [*handles, Patch(color="#7f7f7f", alpha=0.25, linewidth=0)], [*labels, BAND]
+        columns += 1
     fits = max(1, int(figure.get_figwidth() // 2.2))
     figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels), fits), frameon=False)

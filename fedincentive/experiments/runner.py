@@ -4,7 +4,8 @@ OUT/<study>/
   manifest.json     settings, seeds, versions, git commit, hardware, ledger heads, digest of the results
   results.jsonl     one record per case, in case order; equal seeds give equal bytes
   results.csv       the same numbers in a table
-  timings.jsonl     processor seconds per round: the one thing that does not repeat exactly
+  timings.jsonl     processor seconds of each run, and of each round where runs share no training: the one thing
+                    that does not repeat exactly
   raw/<job>.jsonl   what workers write as they go; --resume continues from here
   ledger/<job>.db   payments of the job's runs
   <figure>.png, .svg
@@ -189,9 +190,11 @@ def _work(
         for case in cases:
             if parent is not None and os.getppid() != parent:
                 return  # the run was killed; whoever resumes it writes these files from now on
-            bench.seconds = []
+            bench.seconds, before = [], time.process_time()
             result = study.play(case, bench)
-            timing = {"seconds": [round(x, 4) for x in bench.seconds]} if bench.seconds else {}
+            timing: Record = {"processor_seconds": round(time.process_time() - before, 4)}
+            if bench.seconds:
+                timing["seconds"] = [round(x, 4) for x in bench.seconds]
             file.write(_line({"case": case, "result": result, **timing}))
             file.flush()
             if bar is not None:
@@ -208,7 +211,7 @@ def _collect(study: Study, cases: list[Case], folder: Path, seconds: float, used
     records = [found[label(case)] for case in cases]
     plain = [{"case": r["case"], "result": r["result"]} for r in records]
     (folder / "results.jsonl").write_text("".join(map(_line, plain)), encoding="utf-8")
-    timings = [{"case": r["case"], "seconds": r["seconds"]} for r in records if "seconds" in r]
+    timings = [{k: r[k] for k in ("case", "processor_seconds", "seconds") if k in r} for r in records]
     (folder / "timings.jsonl").write_text("".join(map(_line, timings)), encoding="utf-8")
     _table(plain, folder / "results.csv")
     heads = {}

@@ -134,18 +134,19 @@ class Misreporting(Study):
         }
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
-        figure, axes = figures.subplots(1, 2, width=5.2, height=4.0)
+        figure, axes = figures.subplots(1, 3, width=4.2, height=4.0)
         games = [r for r in records if "game" in r["case"]]
-        left, right = axes[0]
-        rng = np.random.default_rng(0)
-        for k, (phi, colour, marker) in enumerate((("paper", "#D55E00", "o"), ("audited", "#0072B2", "s"))):
-            gains = np.array([r["result"]["gain"] for r in games if r["case"]["phi"] == phi])
-            left.scatter(k + rng.uniform(-0.2, 0.2, len(gains)), gains, s=30, color=colour, marker=marker, alpha=0.7)
-        left.axhline(0, color="black", linewidth=0.8)
-        left.set_yscale("symlog", linthresh=0.01)
-        left.set_ylim(10 * min(-1.0, *(r["result"]["gain"] for r in games)), 100)
-        left.set_xticks(range(2), [f"fine {title}" for title in PHI.values()])
-        left.set(ylabel="gain from the best scaling of d [money]", title="T-UPBReD, random games", xlim=(-0.5, 1.5))
+        right = axes[0, 2]
+        looks = (("paper", "#D55E00", "o"), ("audited", "#0072B2", "s"))
+        for axis, (phi, colour, marker) in zip(axes[0], looks, strict=False):  # each on its own linear scale
+            gains = sorted(r["result"]["gain"] for r in games if r["case"]["phi"] == phi)
+            axis.scatter(range(1, len(gains) + 1), gains, s=30, color=colour, marker=marker)
+            axis.axhline(0, color="black", linewidth=0.8)
+            wins = sum(gain > 0 for gain in gains)
+            axis.set(xlabel="random games, by gain", title=f"fine {PHI[phi]}:\na lie pays in {wins} of {len(gains)}")
+            low, high = min(0.0, *gains), max(0.0, *gains)
+            axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+        axes[0, 0].set_ylabel("gain from the best scaling of d [money]")
         real = [r for r in records if "data" in r["case"]]
         for k, (lie, title) in enumerate((("none", "honest"), ("zero-d", "d = 0,\nreports s/2"))):
             utilities = [r["result"]["utility"] for r in real if r["case"]["lie"] == lie]
@@ -154,7 +155,7 @@ class Misreporting(Study):
         named = figures.TITLES.get(real[0]["case"]["data"], "")
         right.axhline(0, color="black", linewidth=0.8)
         right.set_xticks([0, 1], ["honest", "d = 0, says s/2"])
-        right.set(ylabel="utility of agent 1 [money]", title=f"UPBReD, two agents, {named}")
+        right.set(ylabel="utility of agent 1 [money]", title=f"UPBReD, no payments:\ntwo agents, {named}")
         return {self.name: figure}
 
 
