@@ -64,7 +64,7 @@ def subplots(rows: int, columns: int, *, width: float = 4.2, height: float = 3.4
     return figure, axes
 
 
-BAND = "band: mean \u00b1 one standard error over the seeds"
+BAND = "band: \u00b1 1 standard error over seeds"
 RC: Any = {
     "font.size": 12,
     "axes.titlesize": 13,

@@ -146,7 +146,7 @@ class Misreporting(Study):
             axis.set(xlabel="random games, by gain", title=f"fine {PHI[phi]}:\na lie pays in {wins} of {len(gains)}")
             low, high = min(0.0, *gains), max(0.0, *gains)
             axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
-        axes[0, 0].set_ylabel("gain from the best scaling of d [money]")
+        axes[0, 0].set_ylabel("gain from scaling d at its best [money]")
         real = [r for r in records if "data" in r["case"]]
         for k, (lie, title) in enumerate((("none", "honest"), ("zero-d", "d = 0,\nreports s/2"))):
             utilities = [r["result"]["utility"] for r in real if r["case"]["lie"] == lie]
