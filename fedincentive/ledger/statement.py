@@ -14,6 +14,7 @@ from .. import payments, terms
 from ..contribution import memo
 from ..entry import COMMITMENT, Entry
 from ..errors import LedgerError, ProvenanceError
+from ..payments.exact import written
 from ..provenance import receipts, statements
 from ..provenance.keys import PublicKey
 from ..provenance.merkle import Tree
@@ -165,7 +166,7 @@ def _because(entry: Entry, account: str, minor: int) -> str:
     """The rule with this account's numbers in it, in the words of the payment that made the entry."""
     given = entry.inputs
     if entry.kind == COMMITMENT:
-        return f"memo, beta {given.get('beta', '?')} per point"
+        return f"memo, the price of a point is {written(given['beta'])}" if "beta" in given else "memo"
     if entry.kind == terms.KIND:
         return "memo, the terms of the run"
     if entry.rule == REPORTS:

@@ -39,7 +39,7 @@ from ..errors import PaymentError, SettingError
 from ..run import Run
 from ..terms import Terms
 from .base import Array, Body, Event, Memory, Payment, Problem, Promises, When, points_within
-from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, rate, relative, whole
+from .exact import MINOR, SCALE, Amounts, apportion, bounded, check_agents, rate, relative, whole, written
 from .oracles import Oracles
 
 SETTLEMENT, TRANCHE, SCORED, CLAWBACK = "contribution/1", "tranche/1", "tranche/2", "clawback/1"
@@ -335,14 +335,16 @@ class Contribution(Payment):
         mean = f"{sum(others) / len(others) / given['scale']:.6g}" if others else "0"
         own = f"{given[name][account] / given['scale']:.12g}"
         if whole_run:
-            return f"beta {given['beta']} x (s {own} - others' mean {mean})"
-        rounds = f"{given['rounds']} rounds"
-        return f"beta {given['beta']} / {rounds} x (delivered so far {own} - others' mean {mean}) - paid before"
+            return f"{written(given['beta'])} per point x ({own} points - {mean}, the others' mean)"
+        price = f"{written(given['beta'])} per point / {given['rounds']} rounds"
+        return f"{price} x ({own} points so far - {mean}, the others' mean), less what was paid before"
 
     @classmethod
     def _explain_scores(cls, given: Mapping[str, Any], account: str) -> str:
         n, asked, scale = len(given["scores"]), given["asked"], given["scale"]
-        price = f"beta {given['beta']} / {given['rounds']} rounds" + (f" x {n}/{asked}" if asked < n else "")
+        price = f"{written(given['beta'])} per point / {given['rounds']} rounds" + (
+            f" x {n}/{asked}" if asked < n else ""
+        )
         if account in given.get("failed", {}):
             points = f"{given['taken'][account] / scale:.12g}"
             return f"failed the audit of training round {given['failed'][account]}: {points} points are taken back"

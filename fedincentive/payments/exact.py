@@ -45,6 +45,16 @@ def whole(name: str, value: object, *, low: int = -LIMIT) -> int:
     return value
 
 
+def written(price: Fraction | str) -> str:
+    """A price as people write it: a decimal where that is exact, else the fraction it is.
+
+    >>> written("2/25"), written(Fraction(1, 3))
+    ('0.08', '1/3')
+    """
+    short = f"{float(Fraction(price)):.12g}"
+    return short if Fraction(short) == Fraction(price) else str(price)
+
+
 def rate(name: str, value: Fraction | int | str) -> Fraction:
     """An exact non-negative rate from a Fraction, an int or a string such as "2", "0.05" or "7/5"."""
     if isinstance(value, bool) or not isinstance(value, (Fraction, int, str)):

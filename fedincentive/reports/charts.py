@@ -27,8 +27,9 @@ class Bar(NamedTuple):
     limit: float | None = None
 
 
-def bars(title: str, rows: Sequence[Bar], key: str = "") -> str:
-    """Horizontal bars from zero, to the left where they are negative."""
+def bars(title: str, rows: Sequence[Bar], key: str = "", *, money: bool = False) -> str:
+    """Horizontal bars from zero, to the left where they are negative; `money` is in the colours of who is paid and who
+    pays, all else in a colour of its own."""
     ends = [0.0, *(end for bar in rows for end in (bar.value, bar.start, bar.limit) if end is not None)]
     low, high = min(ends), max(ends)
     span = (high - low) or 1.0
@@ -39,7 +40,7 @@ def bars(title: str, rows: Sequence[Bar], key: str = "") -> str:
     parts = []
     for k, bar in enumerate(rows):
         y, begin, end = k * ROW, at(min(bar.value, 0.0)), at(max(bar.value, 0.0))
-        colour = "--plus" if bar.value >= 0 else "--minus"
+        colour = "--data" if not money else "--plus" if bar.value >= 0 else "--minus"
         parts.append(f'<text x="0" y="{y + 17}"><title>{text(bar.name)}</title>{text(_short(bar.name))}</text>')
         if bar.limit is not None:
             parts.append(_box(at(0.0), at(bar.limit), y + 5, 16, 'fill="currentColor" opacity=".12"'))

@@ -46,16 +46,10 @@ def priced(amount: int, run: RunTotals) -> str:
     return f"{money(amount, run)} {run.currency}"
 
 
-def rate(beta: str) -> str:
-    """As a decimal where that is exact, else as the fraction it is."""
-    short = f"{float(Fraction(beta)):.12g}"
-    return short if Fraction(short) == Fraction(beta) else beta
-
-
 def points(points: Fraction | int) -> str:
     short = f"{float(points):,.2f}"
     return short.rstrip("0").rstrip(".")
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

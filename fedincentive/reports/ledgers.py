@@ -5,7 +5,8 @@ Every ledger is checked first. One that does not verify is named at the top, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,10 +77,11 @@ def _runs(book: Ledger) -> set[str]:
 def render(found: Sequence[Checked]) -> str:
     runs = [run for one in found for run in one.runs]
     alone = len(runs) == len(found) == 1
-    sections = [_broken(one) if one.problems else _sections(one, runs, titled=not alone) for one in found]
+    titles = {} if alone else _titles(found)
+    sections = [_broken(one) if one.problems else _sections(one, runs, titles) for one in found]
     title = name(runs[0]) if alone else "Contributions and payments"
     words = details("Words used here", glossary(WORDS)) if runs else ""
-    return page(title, f"{_verdict(found)}<main>{_comparison(runs)}{''.join(sections)}{words}</main>")
+    return page(title, f"{_verdict(found)}<main>{_comparison(runs, titles)}{''.join(sections)}{words}</main>")
 
 
 def _verdict(found: Sequence[Checked]) -> str:
@@ -92,6 +94,9 @@ def _verdict(found: Sequence[Checked]) -> str:
             f"{'it' if len(broken) == 1 else 'them'} before this is explained:</p><ul>{names}</ul></div>"
         )
     results = [one.result for one in found if one.result]
+    if not any(r.head.count for r in results):
+        empty = "The ledger is empty." if len(found) == 1 else "The ledgers are empty."
+        return f'<div class="verdict"><p><strong>{empty}</strong> Nothing has been written yet.</p></div>'
     entries, postings = sum(r.head.count for r in results), sum(r.postings for r in results)
     return (
         f'<div class="verdict"><p><strong>{count(len(found), "ledger")} verified.</strong> '
@@ -100,14 +105,21 @@ def _verdict(found: Sequence[Checked]) -> str:
     )
 
 
-def _comparison(runs: Sequence[RunTotals]) -> str:
+def _titles(found: Sequence[Checked]) -> dict[int, str]:
+    """What each run is called, by its id; with its ledger where two have the same name."""
+    named = [(name(run), one.address, run) for one in found for run in one.runs]
+    twice = {title for title, many in Counter(title for title, _, _ in named).items() if many > 1}
+    return {id(run): f"{title}, {Path(place).name}" if title in twice else title for title, place, run in named}
+
+
+def _comparison(runs: Sequence[RunTotals], titles: Mapping[int, str]) -> str:
     """The runs beside each other: what each mechanism achieved."""
     if len(runs) < 2:
         return ""
-    titles = ["run", "contributed", "share", "welfare", "cost of data", "net", "paid to agents", "treasury"]
+    columns = ["run", "contributed", "share", "welfare", "cost of data", "net", "paid to agents", "treasury"]
     rows = [
         [
-            name(run),
+            titles[id(run)],
             points(sum(run.last.values())) if run.last else NOTHING,
             share(run),
             money(run.welfare, run),
@@ -118,11 +130,11 @@ def _comparison(runs: Sequence[RunTotals]) -> str:
         ]
         for run in runs
     ]
-    nets = [Bar(name(run), run.net / run.minor, money(run.net, run)) for run in runs if run.net is not None]
-    chart = charts.bars("Net welfare", nets) if len(nets) == len(runs) else ""
+    nets = [Bar(titles[id(run)], run.net / run.minor, money(run.net, run)) for run in runs if run.net is not None]
+    chart = charts.bars("Net welfare", nets, money=True) if len(nets) == len(runs) else ""
     return (
         "<h2>Side by side</h2>"
-        + table(titles, rows, numbers=1)
+        + table(columns, rows, numbers=1, signed=("treasury",))
         + '<p class="small">Welfare: what the final model is worth to all agents together, as they say. Net: welfare '
         "less what the contributed data cost them. Payments only move money and change neither. "
         f"{_currencies(runs)}</p>" + chart
@@ -136,11 +148,12 @@ def _currencies(runs: Sequence[RunTotals]) -> str:
     )
 
 
-def _sections(one: Checked, runs: Sequence[RunTotals], *, titled: bool) -> str:
+def _sections(one: Checked, runs: Sequence[RunTotals], titles: Mapping[int, str]) -> str:
     if one.result is None:
         return ""
     return "".join(
-        section(run, one.address, one.result, without=_without_payments(run, runs), titled=titled) for run in one.runs
+        section(run, one.address, one.result, without=_without_payments(run, runs), title=titles.get(id(run), ""))
+        for run in one.runs
     )
 
 

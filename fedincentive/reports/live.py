@@ -28,6 +28,7 @@ PAUSE = 0.5  # seconds between two looks
 PATIENCE = 9  # a ledger is checked again after this many times as long as the last check took
 KEPT = 2000  # rounds that are drawn
 FINDINGS = 5
+SOON = "This page shows the run as soon as its first round has closed."
 PHASES = {
     "accept": "Agents accept the terms",
     "contribute": "Agents settle how much they give",
@@ -46,7 +47,7 @@ class Follower:
 
     def __init__(self, target: str, run: str | None = None) -> None:
         self.target, self.run = target, run
-        self.now: dict[str, Any] = {"waiting": f"There is nothing at {shown(target)} yet."}
+        self.now: dict[str, Any] = {"waiting": f"There is nothing at {shown(target)} yet. {SOON}"}
         self._result: Verification | None = None
         self._totals: dict[str, RunTotals] = {}
         self._seen: dict[int, dict[str, Any]] = {}  # round -> share and welfare, from states
@@ -84,8 +85,8 @@ class Follower:
         totals = self._totals.get(name or "")
         if state is None and totals is None:
             missing = f" of a run {self.run!r}" if self.run else ""
-            return {"waiting": f"There is nothing{missing} at {shown(self.target)} yet."}
-        return {**(_of_state(state) if state else _of_ledger(totals)), **self._shared(state, totals)}
+            return {"waiting": f"There is nothing{missing} at {shown(self.target)} yet. {SOON}"}
+        return {**(_of_state(state, totals) if state else _of_ledger(totals)), **self._shared(state, totals)}
 
     def _check(self, address: str) -> None:
         """Check the ledger and add it up, if it has grown and the last check is long enough ago."""
@@ -169,8 +170,9 @@ def _states(target: str, address: str) -> Iterator[Path]:
     yield from sorted((one for one in places if one.exists()), key=lambda one: one.stat().st_mtime, reverse=True)
 
 
-def _of_state(state: Mapping[str, Any]) -> dict[str, Any]:
+def _of_state(state: Mapping[str, Any], totals: RunTotals | None) -> dict[str, Any]:
     """A run that keeps its state here: where it stands, to the last round that closed."""
+    delivered = totals.deliveries[-1][1] if totals is not None and totals.deliveries else {}
     run, settings = state["run"], state["settings"]
     scale, minor = settings["scale"], settings["minor"]
     phase = run["phase"]
@@ -178,13 +180,13 @@ def _of_state(state: Mapping[str, Any]) -> dict[str, Any]:
     for name in run["agents"]:
         notes = [f"absent in {count(run['misses'][name], 'round')} in a row"] if run["misses"].get(name) else []
         notes += [f"failed the audit of training round {run['failed'][name] + 1}"] if name in run["failed"] else []
+        notes += _away(name, totals) if totals is not None and name not in run["failed"] else []
         notes += ["not asked in this round"] if phase == "train" and name not in run["asked"] else []
         agents.append(
             _agent(
                 name,
-                0 if name in run["failed"] else run["s"][name],
-                run["s_max"][name],
-                scale,
+                0 if name in run["failed"] else delivered.get(name, Fraction(run["s"][name], scale)),
+                Fraction(run["s_max"][name], scale),
                 run["balances"].get(name, 0),
                 minor,
                 notes,
@@ -215,9 +217,9 @@ def _of_ledger(totals: RunTotals | None) -> dict[str, Any]:
     agents = []
     for name in totals.agents:
         notes = [f"failed the audit of training round {totals.failed[name] + 1}"] if name in totals.failed else []
-        notes += ["absent in the last round"] if name in totals.absent else []
+        notes += _away(name, totals)
         given, has = totals.last or totals.committed, totals.limits
-        agents.append(_agent(name, given.get(name, 0), has.get(name, 0), 1, totals.balance(name), totals.minor, notes))
+        agents.append(_agent(name, given.get(name, 0), has.get(name, 0), totals.balance(name), totals.minor, notes))
     return {
         "run": totals.run,
         "mechanism": totals.manifest.mechanism or terms.get("mechanism", ""),
@@ -234,13 +236,25 @@ def _of_ledger(totals: RunTotals | None) -> dict[str, Any]:
     }
 
 
+def _away(name: str, totals: RunTotals) -> list[str]:
+    """Whether an agent said nothing in the last round, or gave nothing of what it committed."""
+    nothing = 0
+    for _, given in reversed(totals.deliveries if totals.committed.get(name) else []):
+        if given.get(name):
+            break
+        nothing += 1
+    if nothing:
+        return [f"gave nothing in the last {count(nothing, 'training round') if nothing > 1 else 'training round'}"]
+    return ["absent in the last round"] if name in totals.absent else []
+
+
 def _agent(
-    name: str, gives: int | Fraction, has: int | Fraction, scale: int, balance: int, minor: int, notes: list[str]
+    name: str, gives: int | Fraction, has: int | Fraction, balance: int, minor: int, notes: list[str]
 ) -> dict[str, Any]:
     return {
         "name": name,
-        "gives": float(Fraction(gives) / scale),
-        "has": float(Fraction(has) / scale),
+        "gives": float(gives),
+        "has": float(has),
         "balance": balance / minor,
         "money": rounded(balance, minor),
         "notes": notes,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import date
 from typing import Any
 
 
@@ -13,15 +14,24 @@ def page(title: str, body: str) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{text(title)} - fedincentive</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
-        f"<body><header><p>fedincentive report</p><h1>{text(title)}</h1></header>{body}</body></html>\n"
+        f"<body><header><p>fedincentive, written {date.today():%Y-%m-%d}</p><h1>{text(title)}</h1></header>"
+        f"{body}</body></html>\n"
     )
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: int, *, total: bool = False) -> str:
-    """A table that scrolls in its own box; cells from column `numbers` on are numbers, the last row may be sums."""
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: int,
+    *,
+    total: bool = False,
+    signed: Collection[str] = (),
+) -> str:
+    """A table that scrolls in its own box; cells from column `numbers` on are numbers, the last row may be sums. The
+    columns named in `signed` are in the colours of who is paid and who pays."""
     head = "".join(f"<th{_number(k, numbers)}>{text(title.replace('_', ' '))}</th>" for k, title in enumerate(titles))
     lines = [
-        "<tr>" + "".join(f"<td{_number(k, numbers)}>{text(cell)}</td>" for k, cell in enumerate(row)) + "</tr>"
+        "<tr>" + "".join(cell(value, k >= numbers, titles[k] in signed) for k, value in enumerate(row)) + "</tr>"
         for row in rows
     ]
     foot = f"<tfoot>{lines.pop()}</tfoot>" if total else ""
@@ -46,13 +56,31 @@ def text(value: Any) -> str:
     return html.escape(str(value))
 
 
+def cell(value: Any, number: bool, signed: bool = False) -> str:
+    """One cell of a table; `signed` gives it the colour of its sign."""
+    kinds = (["n"] if number else []) + (sign(str(value)) if signed else [])
+    return f'<td class="{" ".join(kinds)}">{text(value)}</td>' if kinds else f"<td>{text(value)}</td>"
+
+
+def sign(amount: str) -> list[str]:
+    """The class of a written amount: paid to somebody, charged, or neither.
+
+    >>> sign("-1,234.50"), sign("0.00"), sign("2"), sign("-")
+    (['minus'], [], ['plus'], [])
+    """
+    if not any(digit in amount for digit in "123456789"):
+        return []
+    return ["minus"] if amount.startswith("-") else ["plus"]
+
+
 def _number(column: int, numbers: int) -> str:
     return " class=n" if column >= numbers else ""
 
 
 STYLE = """
-:root{color-scheme:light dark;--line:#8884;--soft:#8881;--plus:#0072b2;--minus:#d55e00;--good:#00785a;--bad:#b3261e}
-@media (prefers-color-scheme:dark){:root{--plus:#56b4e9;--minus:#e69f00;--good:#4cc9a0;--bad:#ff8a80}}
+:root{color-scheme:light dark;--line:#8884;--soft:#8881;--plus:#0072b2;--minus:#b84a00;--good:#00785a;--bad:#b3261e}
+:root{--data:#5b6b7b}
+@media (prefers-color-scheme:dark){:root{--plus:#56b4e9;--minus:#e69f00;--good:#4cc9a0;--bad:#ff8a80;--data:#9fb0c0}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:84rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 header p{margin:0;opacity:.7;letter-spacing:.04em}
@@ -87,7 +115,7 @@ pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
 .chart h3{margin:.8rem 0 .2rem}
 .chart svg{display:block;width:100%;overflow:visible;font-size:.8rem;font-variant-numeric:tabular-nums}
 .chart svg text{fill:currentColor}
-.chart svg .line{fill:none;stroke:var(--plus);stroke-width:2;vector-effect:non-scaling-stroke}
+.chart svg .line{fill:none;stroke:var(--data);stroke-width:2;vector-effect:non-scaling-stroke}
 .chart svg .unseen{stroke-dasharray:2 5}
 .lead{font-size:1.1rem}
 .plus{color:var(--plus)}
@@ -107,6 +135,10 @@ body{max-width:none;padding:0}
 .scroll td.n{white-space:nowrap}
 .scroll td:first-child{position:static;max-width:none}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}
+summary{break-after:avoid;list-style:none}
+.settings pre{columns:3}
+dl{columns:2}
+dt{break-after:avoid}
 thead{display:table-header-group}
 tfoot{display:table-row-group}
 table:not(:has(tr:nth-child(20))){break-inside:avoid}

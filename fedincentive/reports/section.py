@@ -16,18 +16,20 @@ from .story import story
 
 FLOWS = 12  # who pays, and who is paid, one by one
 SHOWN = 60  # agents and rounds on the page; the ledger has them all
+BARS = 20  # agents in a chart
+SIGNED_COLUMNS = ("balance", "gain", "against training alone", "against no payments")
 SIGNED = "every report is signed by its agent, and every amount follows from what was signed"
 UNSIGNED = "none: what agents gave is what was said in their names"
 
 
 def section(
-    run: RunTotals, address: str, result: Verification, *, without: RunTotals | None = None, titled: bool = False
+    run: RunTotals, address: str, result: Verification, *, without: RunTotals | None = None, title: str = ""
 ) -> str:
     """`without`: the same agents' run in which no money moved."""
     first, others = story(run, result)
     return "".join(
         [
-            "<section>" + (f"<h2>{text(name(run))}</h2>" if titled else ""),
+            "<section>" + (f"<h2>{text(title)}</h2>" if title else ""),
             f'<p class="lead">{text(first)}</p><p>{text(" ".join(others))}</p>',
             _trouble(run),
             f'<div class="charts">{_who_pays_whom(run)}{_contributions(run)}{_over_rounds(run)}</div>',
@@ -36,7 +38,7 @@ def section(
             _certificate(run),
             details("Exact amounts", _exact(run)),
             details("Rounds", _rounds(run)),
-            details("Settings", pre(json.dumps(run.manifest.settings, indent=1))) if run.manifest.settings else "",
+            _settings(run),
             "</section>",
         ]
     )
@@ -68,9 +70,11 @@ def _contributions(run: RunTotals) -> str:
             float(run.first[agent]) if run.last and agent in run.first else None,
             float(run.limits[agent]) if agent in run.limits else None,
         )
-        for agent in _shown(run)
+        for agent in _shown(run, BARS)
     ]
-    return charts.bars("Points contributed", rows, f"{key} Shaded: all the agent has." if run.limits else key)
+    key += " Shaded: all the agent has." if run.limits else ""
+    key += f" The {BARS} lowest and highest balances." if len(run.agents) > BARS else ""
+    return charts.bars("Points contributed", rows, key)
 
 
 def _who_pays_whom(run: RunTotals) -> str:
@@ -142,7 +146,9 @@ def _agents(run: RunTotals, without: RunTotals | None) -> str:
         note += (
             " An update's worth is the mean over the rounds that the agent answered, with half of its 95 % interval."
         )
-    return table(titles, rows, numbers=1, total=True) + f'{left}<p class="small">{text(note)}</p>'
+    return (
+        table(titles, rows, numbers=1, total=True, signed=SIGNED_COLUMNS) + f'{left}<p class="small">{text(note)}</p>'
+    )
 
 
 def _totals(run: RunTotals, without: RunTotals | None, known: bool, alone: bool) -> list[str]:
@@ -175,7 +181,7 @@ def _exact(run: RunTotals) -> str:
         [a, *(decimal(x, run.minor) for x in (run.paid.get(a, 0), run.received.get(a, 0), run.balance(a)))]
         for a in accounts
     ]
-    return table(["account", "paid", "received", "balance"], rows, numbers=1)
+    return table(["account", "paid", "received", "balance"], rows, numbers=1, signed=("balance",))
 
 
 def _checks(run: RunTotals, address: str, result: Verification) -> str:
@@ -187,7 +193,7 @@ def _checks(run: RunTotals, address: str, result: Verification) -> str:
         ("file", address),
         ("run", run.run),
         ("entries", f"{sum(len(at.kinds) for at in run.rounds.values())} in {count(len(run.rounds), 'round')}"),
-        ("postings", str(postings)),
+        ("postings", f"{postings:,}"),
         ("sum of each round", decimal(0, run.minor) if not unbalanced else f"not zero in rounds {unbalanced}"),
         ("amounts", "all derived again from their inputs"),
         ("signatures", UNSIGNED if run.run in result.unsigned else SIGNED),
@@ -205,7 +211,13 @@ def _certificate(run: RunTotals) -> str:
     if found is None:
         return ""
     note = "Each line ends with what it rests on. It is kept with the manifest; the chain does not cover it."
-    return f'<h3>Certificate</h3>{pre(str(found))}<p class="small">{text(note)}</p>'
+    return details("Certificate", f'{pre(str(found))}<p class="small">{text(note)}</p>')
+
+
+def _settings(run: RunTotals) -> str:
+    """What was set, without what was left out."""
+    given = {key: value for key, value in run.manifest.settings.items() if value is not None}
+    return details("Settings", f'<div class="settings">{pre(json.dumps(given, indent=1))}</div>') if given else ""
 
 
 def _rounds(run: RunTotals) -> str:
@@ -217,9 +229,9 @@ def _rounds(run: RunTotals) -> str:
     return table(["round", "entries", "postings", "moved", "sum"], rows[:SHOWN], numbers=2) + more
 
 
-def _shown(run: RunTotals) -> list[str]:
+def _shown(run: RunTotals, many: int = SHOWN) -> list[str]:
     """All agents, or of many those with the lowest and the highest balances."""
-    if len(run.agents) <= SHOWN:
+    if len(run.agents) <= many:
         return list(run.agents)
     ordered = sorted(run.agents, key=run.balance)
-    return sorted([*ordered[: SHOWN // 2], *ordered[-SHOWN // 2 :]])
+    return sorted([*ordered[: many // 2], *ordered[-many // 2 :]])

@@ -7,17 +7,20 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 
 from ..files import cell
 from ..ledger.export import decimal
 from ..ledger.notes import moment
 from ..ledger.payout import DECIMALS
 from ..ledger.statement import Statement, StatementLine
-from .format import count, rounded
+from .format import count, points, rounded
+from .page import cell as shown
 from .page import details, page, pre, table, text
 
 LINES = ("seq", "run", "round", "kind", "committed", "delivered", "amount", "balance", "because")
 NUMBERS = ("committed", "delivered", "amount", "balance")
+SIGNED = ("amount", "balance")
 RECEIPT = "receipt-{:08d}.json"
 
 
@@ -115,8 +118,11 @@ def _lead(account: Statement, who: str) -> str:
 
 
 def _given(account: Statement) -> str:
-    rounds = len([line for line in account.lines if line.delivered])
-    told = f"It delivered {float(account.delivered):,.12g} points in {count(rounds, 'round')}." if rounds else ""
+    given = [Fraction(line.delivered) for line in account.lines if line.delivered]
+    low, high = (points(min(given)), points(max(given))) if given else ("", "")
+    between = low if low == high else f"{low} to {high}"
+    told = f"It gave {between} points in each of {count(len(given), 'round')}." if len(given) > 1 else ""
+    told = told or (f"It gave {low} points in one round." if given else "")
     times = [at for line in account.lines for at in (line.after, line.before) if at is not None]
     dated = f" Its entries were made between {moment(min(times))} and {moment(max(times))}." if times else ""
     return told + (dated or " Its dates are not proven: no cosigned checkpoint was given.")
@@ -132,19 +138,19 @@ def _runs(account: Statement) -> str:
         amounts = [line.amount for line in account.lines if line.run == run]
         received, charged = sum(a for a in amounts if a > 0), -sum(a for a in amounts if a < 0)
         rows.append([run, *(decimal(amount, account.minor) for amount in (received, charged, received - charged))])
-    return "<h2>Runs</h2>" + table(["run", "received", "charged", "balance"], rows, numbers=1)
+    return "<h2>Runs</h2>" + table(["run", "received", "charged", "balance"], rows, numbers=1, signed=SIGNED)
 
 
 def _lines(account: Statement, lines: Sequence[StatementLine]) -> str:
     """The entries as a table; the run is named in it where there are several."""
     dated, several = account.note is not None, len({line.run for line in account.lines}) > 1
     titles = (*LINES[:-1], *(("not before", "not after") if dated else ()), LINES[-1])
-    shown = [k for k, title in enumerate(titles) if several or title != "run"]
-    head = "".join(f"<th{_number(titles[k])}>{text(titles[k])}</th>" for k in shown)
+    columns = [k for k, title in enumerate(titles) if several or title != "run"]
+    head = "".join(f"<th{_number(titles[k])}>{text(titles[k])}</th>" for k in columns)
     rows = []
     for line in lines:
         row = _row(account, line, dated)
-        cells = [f"<td{_number(titles[k])}>{text(row[k])}</td>" for k in shown]
+        cells = [shown(row[k], titles[k] in NUMBERS, titles[k] in SIGNED) for k in columns]
         receipt = [f"<td>{_link(line.seq, line.receipt)}</td>"] if dated else []
         rows.append(f"<tr>{''.join([*cells, *receipt])}</tr>")
     head += "<th>receipt</th>" if dated else ""
@@ -171,10 +177,10 @@ FORMATS: dict[str, Callable[[Statement, str], str]] = {"text": as_text, "csv": a
 
 
 def _row(account: Statement, line: StatementLine, dated: bool) -> list[object]:
-    points = line.committed or "", line.delivered or ""
+    given = line.committed or "", line.delivered or ""
     money = decimal(line.amount, account.minor), decimal(line.balance, account.minor)
     dates = (moment(line.after), moment(line.before)) if dated else ()
-    return [line.seq, line.run, line.round, line.kind, *points, *money, *dates, line.because]
+    return [line.seq, line.run, line.round, line.kind, *given, *money, *dates, line.because]
 
 
 def _who(account: Statement, name: str) -> str:
@@ -212,5 +218,6 @@ PRINT = """
 .statement td.n{white-space:nowrap}
 .scroll td:first-child{position:static}
 .proof pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.7rem}
-@media print{.statement{min-width:0}.memos{display:none}.proof{break-before:page}}
+@media (max-width:64rem){.statement td{white-space:nowrap}}
+@media print{.statement{min-width:0}.statement td{white-space:normal}.memos{display:none}.proof{break-before:page}}
 """

@@ -7,10 +7,12 @@ from fractions import Fraction
 from ..ledger.notes import Calendar, moment
 from ..ledger.verify import Verification
 from ..payments import TREASURY
-from .format import count, points, priced, rate
+from ..payments.exact import written
+from .format import count, points, priced
 from .run_totals import RunTotals
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+ROUNDS = {"contributed": "contribution", "trained": "training"}
 BY_POINTS = {"tranche", "settlement"}  # entries that pay for points above the others' average
 WORDS = (
     ("Agent", "One of those who train a model together, such as a hospital or a bank."),
@@ -52,7 +54,7 @@ def _who_paid(run: RunTotals) -> str:
         return "No money moved."
     owed, due = -sum(map(run.balance, payers)), sum(map(run.balance, paid))
     by_points = run.beta and Fraction(run.beta) and any(BY_POINTS & {*at.kinds} for at in run.rounds.values())
-    price = f"{rate(run.beta)} {run.currency}" if by_points else ""
+    price = f"{written(run.beta)} {run.currency}" if by_points else ""
     why = f", at {price} for each point above or below the others' average" if by_points else ""
     given = run.last or run.committed
     ordered = bool(payers and paid and given) and max(given.get(a, 0) for a in payers) <= min(
@@ -60,8 +62,12 @@ def _who_paid(run: RunTotals) -> str:
     )
     less, more = (" with less data", " with more") if ordered and not run.failed else ("", " others" if payers else "")
     if not payers:
+        if run.balance(TREASURY) == -due:
+            return f"The treasury paid {priced(due, run)} to {_agents(len(paid))}{why}."
         return f"{_agents(len(paid)).capitalize()} received {priced(due, run)}{why}."
     if not paid:
+        if run.balance(TREASURY) == owed:
+            return f"{_agents(len(payers)).capitalize()} paid {priced(owed, run)} to the treasury{why}."
         return f"{_agents(len(payers)).capitalize()} paid {priced(owed, run)}{why}."
     who = f"{_agents(len(payers)).capitalize()}{less} paid {priced(owed, run)}"
     if owed == due:
@@ -77,14 +83,19 @@ def _given(run: RunTotals) -> list[str]:
     told = []
     if run.manifest.outcome:
         o = run.manifest.outcome
-        told.append(f"{count(o['contributed'], 'contribution round')} and {count(o['trained'], 'training round')}.")
-    agents, limit = count(len(run.agents), "agent"), sum(run.limits.values())
-    had = f" of {points(limit)}" if limit else ""
-    if run.last:
-        first, last = points(sum(run.first.values())), points(sum(run.last.values()))
-        told.append(f"{agents} gave {first} points first and {last}{had} last.")
-    elif run.committed:
-        told.append(f"{agents} committed {points(sum(run.committed.values()))}{had} points.")
+        parts = [count(o[key], f"{kind} round") for key, kind in ROUNDS.items() if o[key]]
+        told += [f"There were {' and '.join(parts)}."] if parts else []
+    agents, limit = _agents(len(run.agents)), sum(run.limits.values())
+    gave = run.last or run.committed
+    if not gave:
+        return told
+    end = sum(gave.values())
+    of = f"all of their {points(end)} points" if end == limit else f"{points(end)} of {points(limit)} points"
+    of = of if limit else f"{points(end)} points"
+    if run.last and sum(run.first.values()) != end:
+        told.append(f"At first the {agents} gave {points(sum(run.first.values()))} points, at the end {of}.")
+    else:
+        told.append(f"The {agents} {'gave' if run.last else 'committed'} {of}.")
     return told
 
 
@@ -92,6 +103,8 @@ def _treasury(run: RunTotals) -> list[str]:
     balance = run.balance(TREASURY)
     if not balance:
         return [] if run.unpaid else ["What some paid, others received: no treasury was needed."]
+    if balance == -sum(run.balance(a) for a in run.agents if run.balance(a) * balance < 0):
+        return []  # it is in the first sentence
     return [f"The treasury {'kept' if balance > 0 else 'paid'} {priced(abs(balance), run)}."]
 
 
@@ -101,7 +114,9 @@ def _gains(run: RunTotals) -> list[str]:
     lost = sorted((gain, agent) for agent, gain in run.gains.items() if gain < 0)
     better = len(run.gains) - len(lost)
     if not lost:
-        return ["The model is worth more to every agent than its data and its payments cost it."]
+        return [
+            "The model is worth more to every agent than its data and its payments cost it, by the agents' own figures."
+        ]
     gain, agent = lost[0]
     told = f"{better} of {_agents(len(run.gains))} gained; {_agents(len(lost))} lost, {agent} the most: "
     cost, worth = run.costs.get(agent, 0), run.valuations[agent]

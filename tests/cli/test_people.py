@@ -156,7 +156,7 @@ def test_the_report_of_a_game_says_who_gained(run_folder):
     """What a closed-form game knows of costs and of training alone is in the manifest, and so on the page."""
     assert command("report", run_folder).exit_code == 0
     page = (run_folder / "report.html").read_text()
-    assert "The model is worth more to every agent than its data and its payments cost it." in page
+    assert "The model is worth more to every agent than its data and its payments cost it, by the" in page
     assert "against training alone" in page
 
 

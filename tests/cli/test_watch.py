@@ -121,6 +121,28 @@ def test_a_page_that_is_open_moves_with_the_run(browser, chromium, tmp_path: Pat
     assert "No answer from the program" in chromium.text() and f"{asked[-1]} rounds, at most" in chromium.text()
 
 
+def test_who_stays_away_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
+    """Also where nothing is signed, so that no entry lists who was absent."""
+    game = random_data_value(5, 4)
+    values = {"mechanism": "2p-upbred", "rounds": 5, "quorum": 0.5}
+    (tmp_path / "state").mkdir()
+    with ledger.open(tmp_path / "ledger.sqlite") as book:
+        center, agents = engine.table(game, Settings.read(values), ledger=book, state=tmp_path / "state")
+        away = game.agents[0]
+        with center:
+            while center.run.trained < 3:
+                late = center.run.trained >= 1
+                for report in engine.answers(center.broadcast(), agents):
+                    if not (late and report.agent == away):
+                        center.submit(report)
+                center.close()
+            rows = {row["name"]: row for row in looked(tmp_path)["agents"]}
+    assert rows[away]["notes"] == ["gave nothing in the last 2 training rounds"] and rows[away]["gives"] == 0.0
+    assert not [row["notes"] for name, row in rows.items() if name != away and row["notes"]]
+    by_ledger = {row["name"]: row for row in looked(tmp_path / "ledger.sqlite")["agents"]}
+    assert by_ledger[away]["notes"] == rows[away]["notes"]
+
+
 def ask(address: str, host: str | None = None, method: str = "GET") -> int:
     request = urllib.request.Request(address, headers={"Host": host} if host else {}, method=method)
     try:

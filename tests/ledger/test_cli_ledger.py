@@ -62,7 +62,7 @@ def test_a_statement_a_person_can_read(run, filled):
     rows = [line for line in lines[3:] if line.strip() and not line.startswith("Total")]
     assert len(rows) == 8
     assert "16" in rows[0].split() and "memo" in rows[0]  # committed 16 points
-    assert "beta 7/5 / 3 rounds x (delivered so far 16 - others' mean" in text
+    assert "1.4 per point / 3 rounds x (16 points so far - " in text
     assert "failed: update" in text
     assert "corrects entry 3: the audit was wrong" in text
     with ledger.read(filled) as book:

@@ -219,7 +219,7 @@ def test_without_a_manifest_nothing_is_guessed(played: list[Path], tmp_path: Pat
     """Under upbred contributions move after the commitment, and the ledger does not say where to."""
     shutil.copy(played[0], tmp_path / "alone.db")
     page = written(tmp_path, tmp_path / "alone.db")
-    assert "No money moved." in page and "5 agents committed 65 of 220 points." in page
+    assert "No money moved." in page and "The five agents committed 65 of 220 points." in page
     assert next(cells(page, "city"))[1:4] == ["15", "-", "50"]
 
 
