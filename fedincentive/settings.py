@@ -55,9 +55,8 @@ class Settings:
     mechanism: str = setting(
         checks.text,
         "2p-upbred",
-        help="fedavg, upbred, t-upbred, 2p-upbred, trim-2p-upbred, fedavg-strategic; of other papers fedbr, "
-        "fedbr-bg, accuracy-shaping, realfm, fact, one-for-one, pay-what-you-contribute, gradient-relative, shares; or "
-        "an installed extension's name.",
+        help="What is played. The first six are of the paper, the others of other papers; the name of an installed "
+        "extension is taken too.",
     )
     rounds: int = setting(checks.integer(1), 100, help="T, the number of training rounds.")
     gamma: float | None = setting(
@@ -98,9 +97,8 @@ class Settings:
     payment: str | tuple[str, ...] | None = setting(
         checks.optional(names),
         None,
-        help="Which payments are made: contribution, truthful, groves-d (on updates), relative, share, reimburse, an "
-        "an installed extension's name, several of them, both "
-        "(the first two) or none; the mechanism's own when not given.",
+        help="Which payments are made: one of these, an installed extension's name, or a list of several; `both` is "
+        "contribution and truthful. The mechanism's own when not given.",
     )
     settlement: str = setting(
         checks.one_of("tranches", "end", "commitment"),

@@ -14,6 +14,20 @@ nearest known one. Money is exact, so prices are quoted decimals. This page is p
 """
 
 
+# Money and rates, whose checks do not say what they take.
+EXACT = {
+    "beta": "a quoted decimal above 0",
+    "most_owed": "a number above 0",
+    "fine": "a quoted decimal",
+    "steering": "a quoted decimal, 0 or more",
+    "cost": "a number, or a number for each agent",
+    "most_points": "a number, or a number for each agent",
+    "need": "a number, or a number for each agent",
+    "spillover": "0 to 1, or such a number for each agent",
+    "lump_sums": "an exact amount for each agent",
+    "auditors": "a list of names",
+}
+
 # The first setting of each topic, in the order of the schema.
 TOPICS = {
     "mechanism": "The algorithm",
@@ -27,14 +41,22 @@ TOPICS = {
 
 def rows() -> list[dict[str, str]]:
     """Every setting with its topic, default, allowed values and meaning."""
+    from .. import payments
     from ..aggregation import rules
-    from ..mechanisms import Settings
+    from ..mechanisms import Settings, registry
 
+    names = {
+        "aggregation": [rule.name for rule in rules()],
+        "mechanism": [*registry.OURS],
+        "payment": [*(one.name for one in payments.OURS), *payments.TOGETHER],
+    }
     found, topic = [], ""
     for key, default, allowed, meaning in Settings.documentation():
         topic = TOPICS.get(key, topic)
-        if key == "aggregation":
-            allowed = ", ".join(f"`{rule.name}`" for rule in rules())
+        if key in names:
+            allowed = ", ".join(f"`{name}`" for name in names[key])
+        elif not allowed:
+            allowed = "`true`, `false`" if default in ("True", "False") else EXACT.get(key, "")
         found.append({"setting": key, "topic": topic, "default": default, "allowed": allowed, "meaning": meaning})
     return found
 

@@ -541,7 +541,8 @@ def _shown_facts(found: Quote) -> list[tuple[str, str]]:
         facts.append(("cost above beta", _first(found.cost_above_beta)))
     if found.phase_one_rounds is not None:
         rounds = found.phase_one_rounds
-        facts.append(("phase 1", f"{rounds} round{'s' * (rounds != 1)} at most, {rounds * len(found.agents)} messages each way"))
+        told = f"{rounds} round{'s' * (rounds != 1)} at most, {rounds * len(found.agents)} messages each way"
+        facts.append(("phase 1", told))
     return facts
 
 

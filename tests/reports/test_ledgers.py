@@ -371,3 +371,33 @@ def test_nothing_is_cut_where_it_is_printed(tmp_path: Path, phone) -> None:
     )
     found = phone(page, width=1031, media="print")
     assert found["width"] == 1031 and found["content"] <= 1031 and found["cut"] == []
+
+
+def test_an_empty_ledger_is_called_empty(tmp_path: Path) -> None:
+    with ledger.open(tmp_path / "empty.db"):
+        pass
+    page = written(tmp_path, tmp_path / "empty.db")
+    assert "The ledger is empty." in page and "verified" not in page
+
+
+def test_what_a_treasury_pays_is_said_first_and_once(played: list[Path], tmp_path: Path) -> None:
+    page = written(tmp_path, played[2])
+    with ledger.read(played[2]) as book:
+        paid = f"{-book.balances()['treasury'] / book.minor:.2f}"
+    assert f'<p class="lead">The treasury paid {paid} credits to five agents.</p>' in page
+    assert page.count("The treasury") == 1 and "There were 40 training rounds." in page
+
+
+def test_runs_of_one_name_are_told_apart_by_their_ledgers(played: list[Path], tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    shutil.copy(played[1], other)
+    shutil.copytree(f"{played[1]}.runs", f"{other}.runs")
+    page = written(tmp_path, played[1], other)
+    assert "<h2>run (2p-upbred), 2p-upbred.db</h2>" in page and "<h2>run (2p-upbred), other.db</h2>" in page
+
+
+def test_money_is_coloured_by_who_pays_and_points_are_not(played: list[Path], tmp_path: Path) -> None:
+    page = written(tmp_path, played[1])
+    assert '<td class="n minus">-1.90</td>' in page and '<td class="n plus">1.60</td>' in page
+    bars = page.split("Points contributed")[2].split("</svg>")[0]
+    assert "var(--data)" in bars and "var(--plus)" not in bars
