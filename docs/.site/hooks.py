@@ -9,18 +9,21 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-SHOWN = (
-    "examples/fedml/README.md",
-    "examples/flower/README.md",
-    "examples/nvflare/README.md",
-    "examples/games/hospitals.yaml",
-)
+SHOWN = ("examples/games/hospitals.yaml",)  # beside the examples' pages that the site's list of pages names
 
 
 def on_files(files: Files, config) -> Files:
-    for path in SHOWN:
+    for path in (*SHOWN, *outside(config["nav"])):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
+
+
+def outside(nav: object) -> list[str]:
+    """The pages of the list that are not in docs/."""
+    if isinstance(nav, str):
+        return [nav] if nav.startswith("examples/") else []
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return [path for part in parts for path in outside(part)]
 
 
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
