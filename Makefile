@@ -150,7 +150,7 @@ flute:
 .venv/docs/.ready: | python .venv/tools/.ready
 	@echo "Making the environment of the documentation (.venv/docs) ..."
 	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/docs
-	.venv/tools/bin/uv pip install -q --python .venv/docs/bin/python "mkdocs-material==9.*" "mkdocstrings[python]==1.*"
+	.venv/tools/bin/uv pip install -q --python .venv/docs/bin/python "mkdocs-material==9.*" "mkdocstrings[python]==1.*" ruff==0.14.*
 	touch $@
 
 # One wheel for every environment (of one Python version). setuptools' build folder goes first: a stale one leaks old
