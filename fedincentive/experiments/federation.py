@@ -19,11 +19,11 @@ from ..checks import setting
 from ..draws import generator
 from ..errors import SettingError
 from ..ledger import Ledger
-from ..messages import RoundResult
+from ..messages import RoundResult, Update
 from . import models, partition
-from .data import Dataset
+from .data import PADDING, Dataset
 from .shared_training import Group, GroupAgent, GroupSite, Memory
-from .training import Grouped, Local, Losses, Plain, Shard
+from .training import EMBEDDING, Grouped, Local, Losses, Plain, Shard
 
 SPLITS = ("iid", "writers", "grouped", "dirichlet", "pathological")
 
@@ -80,14 +80,31 @@ class Played:
 
 
 class Federation:
-    """Agents with real data: the shares, the first model, costs ~ U[0, 1] and first contributions, all by seed."""
+    """Agents with real data: the shares, the first model, costs ~ U[0, 1] and first contributions, all by seed.
 
-    def __init__(self, data: Dataset, layout: Layout, seed: int, *, memory: Memory | None = None) -> None:
-        self.data, self.layout, self.seed = data, layout, seed
+    `workers` agents train at a time, one thread each. With `sparse`, the rows of a large embedding whose words nobody
+    has stay out of the game: their gradient is 0 and so is every step that SGD or Adam makes of it, so that the other
+    rows are the same bytes as if all had been sent. `whole` puts a model together again.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        layout: Layout,
+        seed: int,
+        *,
+        memory: Memory | None = None,
+        workers: int = 1,
+        sparse: bool = True,
+    ) -> None:
+        self.data, self.layout, self.seed, self.workers = data, layout, seed, workers
+        self.parts = share(data, layout, seed)
         self.model = models.build(layout.model, data, seed)
+        self.rows = _rows(self.model, data.x[np.concatenate(self.parts)]) if sparse else None
+        if self.rows is not None:
+            self.model.embedding = models.embedding_of(self.model, self.rows)
         self.w0 = {name: _fixed(array) for name, array in models.weights(self.model).items()}
         self.memory = Memory() if memory is None else memory
-        self.parts = share(data, layout, seed)
         width = len(str(layout.agents - 1))
         self.names = [f"agent-{k:0{width}d}" for k in range(layout.agents)]
         self.shards = {name: self._shard(part) for name, part in zip(self.names, self.parts, strict=True)}
@@ -95,12 +112,13 @@ class Federation:
         self.cost = dict(zip(self.names, rng.uniform(0.0, 1.0, layout.agents).tolist(), strict=True))
         self.s0 = {name: float(_first(len(shard.y), rng)) for name, shard in self.shards.items()}
         self.orders = {name: generator(seed, name).permutation(len(shard.y)) for name, shard in self.shards.items()}
-        self.losses = Losses(self.model, self.shards)
+        self.losses = Losses(self.model, self.shards, workers)
         self._groups: dict[Local, Group] = {}
 
     def _shard(self, part: np.ndarray) -> Shard:
         held = max(1, round(self.layout.held_out * len(part)))
-        x, y = torch.from_numpy(self.data.x[part]), torch.from_numpy(self.data.y[part])
+        x, y = self.data.x[part], torch.from_numpy(self.data.y[part])
+        x = torch.from_numpy(x if self.rows is None else np.searchsorted(self.rows, x))
         prepare = getattr(self.model, "prepare", None)
         x = x if prepare is None else prepare(x).contiguous()
         return Shard(x[held:], y[held:], x[:held], y[:held])
@@ -108,9 +126,21 @@ class Federation:
     def group(self, local: Local) -> Group:
         """The agents' shared trainer for this kind of local work."""
         if local not in self._groups:
-            trainer = (Grouped if self.model.grouped else Plain)(self.model, self.shards, local)
+            trainer = (
+                Grouped(self.model, self.shards, local)
+                if self.model.grouped
+                else Plain(self.model, self.shards, local, self.workers)
+            )
             self._groups[local] = Group(trainer, self.losses, self.w0, self.memory)
         return self._groups[local]
+
+    def whole(self, w: Update) -> Update:
+        """A model with the rows of its embedding that stayed out of the game, as they were at the beginning."""
+        if self.rows is None:
+            return w
+        table = models.weights(models.build(self.layout.model, self.data, self.seed))[EMBEDDING]
+        table[self.rows] = w[EMBEDDING]
+        return {**w, EMBEDDING: table}
 
     def agents(
         self,
@@ -168,6 +198,13 @@ class Federation:
         nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
         spent = {name: read.cost_of(name) * outcome.delivered[name] for name in self.names}
         return Played(outcome, read, nats, spent, history, seconds)
+
+
+def _rows(model: torch.nn.Module, x: np.ndarray) -> np.ndarray | None:
+    """The rows of a large model's embedding that these texts use, padding first; None for other models."""
+    if model.grouped or not hasattr(model, "embedding"):
+        return None
+    return np.unique(np.append(x, PADDING))
 
 
 def share(data: Dataset, layout: Layout, seed: int) -> partition.Parts:

@@ -7,8 +7,15 @@ layers are matrix products gain from it; a convolution with a weight per agent d
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import ctypes
+import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +25,12 @@ from torch.nn import functional
 
 from ..draws import generator
 from ..messages import Update
+from .data import PADDING
 
 MEMORY = 2**30  # bytes that stacked parameters and activations may take at once
 EVALUATED = 1024  # examples of one forward pass of an evaluation
+CACHED = 64  # the same for large models, whose activations would not stay in the processor's cache
+EMBEDDING = "embedding.weight"  # the parameter of which a text trains only the rows of its words
 
 
 @dataclass(frozen=True)
@@ -57,35 +67,103 @@ def batches(agent: str, drawn: np.ndarray, step: int, local: Local) -> list[np.n
     return found
 
 
-class Plain:
-    """One agent after the other: the reference, and the way for large convolutional models."""
+def keep_memory() -> None:
+    """Let this process keep the memory that activations free, where its C library is glibc.
 
-    def __init__(self, model: nn.Module, shards: Mapping[str, Shard], local: Local) -> None:
-        self.model, self.shards, self.local = model, shards, local
+    Otherwise each batch gives megabytes back to the system and has them mapped and cleared again: half of the
+    processor time of a batch of 32 images.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: smaller blocks come from the heap (the largest value there is)
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: the heap does not shrink
+
+
+class Plain:
+    """One agent after the other, or `workers` of them at a time: the reference, and the way for large models.
+
+    An agent's arithmetic is done by one thread whatever `workers` is, so the updates are the same bytes. Each thread
+    has one model that its agents take turns with; convolutions read pixels with their channels side by side. Of an
+    embedding only the rows of the words an agent has take part: the others have gradient 0.
+    """
+
+    def __init__(self, model: nn.Module, shards: Mapping[str, Shard], local: Local, workers: int = 1) -> None:
+        self.model, self.shards, self.local, self.workers = model, shards, local, workers
         self.names = [name for name, _ in model.named_parameters()]
+        self._own = threading.local()
+        self._pool: ThreadPoolExecutor | None = None
 
     def updates(self, w: Update, requests: Sequence[Request], step: int) -> list[Update]:
-        return [self._update(w, agent, drawn, step) for agent, drawn in requests]
+        if self.workers == 1 or len(requests) == 1:
+            return [self._update(w, agent, drawn, step) for agent, drawn in requests]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+        # Longest first, so that no thread is left with a long one while the others are through.
+        order = sorted(range(len(requests)), key=lambda k: -len(requests[k][1]))
+        futures = {k: self._pool.submit(self._update, w, *requests[k], step) for k in order}
+        return [futures[k].result() for k in range(len(requests))]
 
     def _update(self, w: Update, agent: str, drawn: np.ndarray, step: int) -> Update:
         if not len(drawn):
             return _nothing(w)
-        shard, start = self.shards[agent], [torch.from_numpy(np.array(w[name])) for name in self.names]
-        now = [p.clone().requires_grad_() for p in start]
+        if not hasattr(self._own, "model"):
+            self._own.model = channels_last(copy.deepcopy(self.model))
+        model, shard = self._own.model, self.shards[agent]
+        x, rows = words(model, shard.x)
+        now = load(model, w, rows)
         if self.local.local == "gradient":
-            grads = self._gradient(now, shard, drawn)
-            return {name: -g.numpy() for name, g in zip(self.names, grads, strict=True)}
-        for batch in batches(agent, drawn, step, self.local):
-            grads = self._gradient(now, shard, batch)
-            now = [
-                (p.detach() - self.local.learning_rate * g).requires_grad_() for p, g in zip(now, grads, strict=True)
-            ]
-        return {n: (p.detach() - q).numpy() for n, p, q in zip(self.names, now, start, strict=True)}
+            move = [-g for g in self._gradient(model, now, x, shard.y, drawn)]
+        else:
+            start = [p.detach().clone() for p in now]
+            for batch in batches(agent, drawn, step, self.local):
+                grads = self._gradient(model, now, x, shard.y, batch)
+                with torch.no_grad():
+                    for p, g in zip(now, grads, strict=True):
+                        p.sub_(g, alpha=self.local.learning_rate)
+            move = [p.detach() - q for p, q in zip(now, start, strict=True)]
+        found = zip(self.names, move, strict=True)
+        return {name: _whole(w[name], d, rows if name == EMBEDDING else None) for name, d in found}
 
-    def _gradient(self, now: list[Tensor], shard: Shard, rows: np.ndarray) -> tuple[Tensor, ...]:
+    def _gradient(
+        self, model: nn.Module, now: list[Tensor], x: Tensor, y: Tensor, rows: np.ndarray
+    ) -> tuple[Tensor, ...]:
         index = torch.from_numpy(np.ascontiguousarray(rows))
-        logits = functional_call(self.model, dict(zip(self.names, now, strict=True)), (shard.x[index],))
-        return torch.autograd.grad(functional.cross_entropy(logits, shard.y[index]), now)
+        return torch.autograd.grad(functional.cross_entropy(model(channels_last(x[index])), y[index]), now)
+
+
+def channels_last(value: Any) -> Any:
+    """Images, and the weights of convolutions, in the order that oneDNN computes in; anything else as it is."""
+    if isinstance(value, Tensor) and value.dim() != 4:
+        return value
+    return value.to(memory_format=torch.channels_last)
+
+
+def words(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Texts with their words numbered from 0, and which row of the embedding each of these is; images as they are."""
+    if not isinstance(getattr(model, "embedding", None), nn.Embedding):
+        return x, None
+    rows = torch.unique(torch.cat([x.flatten(), x.new_tensor([PADDING])]))  # padding stays word 0
+    return torch.searchsorted(rows, x), rows
+
+
+def load(model: nn.Module, w: Update, rows: Tensor | None) -> list[Tensor]:
+    """Put w into a model, of its embedding only these rows, and return the model's parameters."""
+    if rows is not None:
+        model.embedding.weight = nn.Parameter(torch.from_numpy(w[EMBEDDING][rows.numpy()]))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if rows is None or name != EMBEDDING:
+                p.copy_(_tensor(w[name]))
+    return list(model.parameters())
+
+
+def _whole(like: np.ndarray, d: Tensor, rows: Tensor | None) -> np.ndarray:
+    """An update as the center takes it: in the model's order, with rows that nobody trained at 0."""
+    if rows is None:
+        return d.contiguous().numpy()
+    found = np.zeros_like(like)
+    found[rows.numpy()] = d.numpy()
+    return found
 
 
 class Grouped:
@@ -154,12 +232,15 @@ class Grouped:
 class Losses:
     """Held-out losses: of one agent under any model, or of all agents under the same model in one pass."""
 
-    def __init__(self, model: nn.Module, shards: Mapping[str, Shard]) -> None:
-        self.model, self.shards = model, shards
+    def __init__(self, model: nn.Module, shards: Mapping[str, Shard], workers: int = 1) -> None:
+        self.model, self.shards, self.workers = model, shards, workers
         self._x = torch.cat([shard.x_held for shard in shards.values()])
         self._y = torch.cat([shard.y_held for shard in shards.values()])
         sizes = [len(shard.y_held) for shard in shards.values()]
         self._ends = np.cumsum(sizes)
+        self._own = copy.deepcopy(model)  # convolutions with their channels side by side
+        if not getattr(model, "grouped", False):
+            channels_last(self._own)
 
     def one(self, w: Update, agent: str) -> float:
         shard = self.shards[agent]
@@ -170,13 +251,29 @@ class Losses:
         return {agent: float(losses.mean()) for agent, losses in zip(self.shards, each, strict=True)}
 
     def _each(self, w: Update, x: Tensor, y: Tensor) -> np.ndarray:
-        parameters = {name: torch.from_numpy(np.array(array)) for name, array in w.items()}
-        found = []
-        with torch.no_grad():
-            for k in range(0, len(y), EVALUATED):
-                logits = functional_call(self.model, parameters, (x[k : k + EVALUATED],))
-                found.append(functional.cross_entropy(logits, y[k : k + EVALUATED], reduction="none"))
+        size = EVALUATED if self.model.grouped else CACHED
+        x, rows = words(self._own, x)
+        load(self._own, w, rows)
+
+        def losses(k: int) -> Tensor:
+            with torch.no_grad():
+                logits = self._own(x[k : k + size] if self.model.grouped else channels_last(x[k : k + size]))
+                return functional.cross_entropy(logits, y[k : k + size], reduction="none")
+
+        starts = range(0, len(y), size)
+        if self.workers == 1 or len(starts) == 1:
+            found = list(map(losses, starts))
+        else:
+            with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                found = list(pool.map(losses, starts))
         return torch.cat(found).double().numpy()
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """A view: arrays of a broadcast may not be written to, and nobody here does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
 
 
 def _nothing(w: Update) -> Update:

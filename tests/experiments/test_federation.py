@@ -11,7 +11,8 @@ from table import opened, play
 from fedincentive import ledger
 from fedincentive.agent import FreeRider
 from fedincentive.errors import SettingError
-from fedincentive.experiments.data import read
+from fedincentive.experiments import models
+from fedincentive.experiments.data import Dataset, read
 from fedincentive.experiments.federation import Federation, Layout
 from fedincentive.experiments.shared_training import Group, GroupAgent, Memory
 from fedincentive.experiments.training import Local, Plain
@@ -141,3 +142,22 @@ def test_an_agent_that_asks_for_other_points_than_it_broadcast_gets_them() -> No
         here.w0, [(here.names[1], here.orders[here.names[1]][:7])], 0
     )
     assert all(np.allclose(asked[key], alone[key], atol=1e-6) for key in asked)
+
+
+def test_rows_of_words_that_nobody_has_stay_out_of_the_game_and_change_nothing(monkeypatch) -> None:
+    """The center plays with a few rows of the embedding; put together again, the model is the dense one, byte for byte."""
+    monkeypatch.setattr(models, "TWITTER_VOCABULARY", 400)
+    rng = np.random.default_rng(5)
+    tweets = Dataset("tweets", rng.choice([0, 3, 7, 90, 250, 399], (60, 5)), rng.integers(0, 2, 60), 2, None, 400)
+    played = {}
+    for sparse in (True, False):
+        here = Federation(tweets, Layout("tweets", "tweets", agents=3, points=20), 1, sparse=sparse)
+        ended = here.play({**QUICK, "mechanism": "fedavg"})
+        played[sparse] = ended.nats, here.whole(ended.outcome.w), here.w0
+    rows, dense = (sum(array.nbytes for array in played[kind][2].values()) for kind in (True, False))
+    assert dense - rows == 4 * 300 * (400 - 6)
+    assert played[True][0] == played[False][0]
+    for name, array in played[False][1].items():
+        assert np.array_equal(array, played[True][1][name]), name
+    moved = np.any(played[True][1]["embedding.weight"] != played[False][2]["embedding.weight"], axis=1)
+    assert set(np.flatnonzero(moved)) == {0, 3, 7, 90, 250, 399}

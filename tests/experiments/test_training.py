@@ -53,6 +53,20 @@ def test_grouped_updates_are_the_plain_ones(name: str, local: str, memory: int) 
     assert not np.allclose(plain[0]["out.weight"], plain[5]["out.weight"])
 
 
+@pytest.mark.parametrize("local", ["epochs", "gradient"])
+def test_two_agents_at_a_time_are_the_same_bytes_as_one(local: str) -> None:
+    data = Dataset("images", np.random.default_rng(1).random((90, 3, 32, 32), np.float32), np.arange(90) % 10, 10)
+    model = models.build("cifar", data, 1)
+    held, settings = shards(data, model, [20, 9, 13]), Local(local, batch=8, learning_rate=0.1)
+    w = models.weights(model)
+    requests = [("agent-0", np.arange(20)), ("agent-1", np.arange(0)), ("agent-2", np.arange(13))]
+    one, two = (Plain(model, held, settings, workers).updates(w, requests, 1) for workers in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        assert all(a[name].flags.c_contiguous and a[name].tobytes() == b[name].tobytes() for name in w)
+    losses = [Losses(model, held, workers).all(w) for workers in (1, 2)]
+    assert losses[0] == losses[1]
+
+
 def test_an_epoch_is_sgd_written_out() -> None:
     data = CASES["patches"]
     model = models.build("patches", data, 2)
