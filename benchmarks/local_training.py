@@ -5,7 +5,8 @@
 All candidates of a model take turns in this one process, on all cores: ours with one agent per core, the plain loop
 (one DataLoader, model and optimizer per agent) with torch's threads, the convolutions with one stack per core. A ratio
 is the median over the turns of what both took in the same one. Random images: training takes as long on them as on
-real ones. All of them keep the memory they free (`keep_memory`), the plain loop too, which gains as much by it. The tweets' round is played by the center, updates and server Adam included, dense and with the rows in use.
+real ones. All keep the memory they free (`keep_memory`), the plain loop too, which gains as much by it. The tweets'
+round is played by the center, updates and server Adam included, dense and with the rows in use.
 """
 
 from __future__ import annotations
@@ -104,12 +105,14 @@ def images(name: str, shape: tuple[int, ...], turns: int, agents: int, points: i
         turns,
     )
     whole, alone = per_example(model, x[0, :1]), per_example(model, x[0, :1], only=torch.nn.Conv2d)
-    work = {"convolutions": alone * count * BATCH, "plain loop": whole * agents * points, "ours": whole * agents * points}
+    trained = whole * agents * points
+    work = {"convolutions": alone * count * BATCH, "plain loop": trained, "ours": trained}
     speed = {n: f / seconds[n] / 1e9 for n, f in work.items()}
-    print(f"{name}: {models.size(model):,} parameters, {whole / 1e6:.0f} MFLOP an example (forward and backward), batch {BATCH}")
+    print(f"{name}: {models.size(model):,} parameters, {whole / 1e6:.0f} MFLOP to train on an example, batch {BATCH}")
     for n, rate in speed.items():
         print(f"  {n:<13} {np.median(rate):6.1f} GFLOP/s on {CORES} cores")
-    print(f"  ours / convolutions alone: {np.median(speed['ours'] / speed['convolutions']):.2f} of their GFLOP/s (bar 0.50)")
+    part = np.median(speed["ours"] / speed["convolutions"])
+    print(f"  ours / convolutions alone: {part:.2f} of their GFLOP/s (bar 0.50)")
     print(f"  plain loop / ours: {np.median(seconds['plain loop'] / seconds['ours']):.2f} in time (bar 2)")
     part = np.median(seconds["held out"] / seconds["ours"])
     print(f"  a quarter of the examples held out: evaluating them takes {part:.2f} of the time of training", flush=True)
@@ -118,7 +121,8 @@ def images(name: str, shape: tuple[int, ...], turns: int, agents: int, points: i
 def tweets(turns: int, agents: int = 2, points: int = 80) -> None:
     rng = np.random.default_rng(0)
     words = np.minimum(rng.zipf(1.3, (agents * points, WORDS)), models.TWITTER_VOCABULARY - 1)
-    data = Dataset("tweets", words.astype(np.int64), rng.integers(0, 2, agents * points), 2, None, models.TWITTER_VOCABULARY)
+    y = rng.integers(0, 2, agents * points)
+    data = Dataset("tweets", words.astype(np.int64), y, 2, None, models.TWITTER_VOCABULARY)
     given = {"mechanism": "fedavg", "rounds": 1, "server_optimizer": "adam", "eta": 1e-5, "learning_rate": RATE}
     layout = Layout("tweets", "tweets", agents=agents, points=points)
     made = {kind: Federation(data, layout, 0, sparse=kind == "rows in use") for kind in ("dense", "rows in use")}

@@ -10,7 +10,7 @@ import click
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option(
-    "--preset", default="quick", show_default=True, help="quick (minutes on a laptop) or full (the paper's scale)."
+    "--preset", default="quick", show_default=True, help="quick (minutes on a laptop) or paper (its own scale)."
 )
 @click.option("--data", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where the data sets are.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, metavar="DIR")
@@ -20,6 +20,7 @@ import click
 )
 @click.option("--resume", is_flag=True, help="Continue where an interrupted run stopped.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes, one thread each; all cores when not given.")
+@click.option("--budget", metavar="TIME", help="Leave out seeds and rounds until 2h, say, are enough, and say which.")
 @click.option("--redraw", is_flag=True, help="Only draw the figures again, from the results in --out.")
 def reproduce(
     names: tuple[str, ...],
@@ -30,6 +31,7 @@ def reproduce(
     only: tuple[str, ...],
     resume: bool,
     jobs: int | None,
+    budget: str | None,
     redraw: bool,
 ) -> None:
     """Reproduce figures of the paper: raw results, figures (PNG and SVG) and a manifest in OUT/NAME.
@@ -54,8 +56,9 @@ def reproduce(
         else:
             try:
                 folder = runner.run(
-                    name, out, preset=preset, directory=directory, seeds=seeds, resume=resume, jobs=jobs, only=only
-                )
+                    name, out, preset=preset, directory=directory, seeds=seeds, resume=resume, jobs=jobs, only=only,
+                    budget=budget, say=lambda line: click.echo(line, err=True),
+                )  # fmt: skip
             except KeyboardInterrupt:
                 raise click.ClickException(
                     f"Interrupted. What is done is kept: run the same command with --resume to go on with {name}."

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from .data import PADDING, Dataset
 from .shared_training import Group, GroupAgent, GroupSite, Memory
 from .training import EMBEDDING, Grouped, Local, Losses, Plain, Shard
 
+Told = tuple[str, int, float | None]  # phase, training step, and the welfare of the valuations reported
 SPLITS = ("iid", "writers", "grouped", "dirichlet", "pathological")
 
 
@@ -49,7 +51,7 @@ class Played:
     settings: mechanisms.Settings
     nats: dict[str, float]  # r - L_i of the final model
     costs: dict[str, float]  # of the points delivered per training round, on average
-    history: list[RoundResult]
+    told: list[Told]  # of every round
     seconds: list[float]  # processor seconds since the start, after each round
 
     @property
@@ -74,9 +76,43 @@ class Played:
 
     def curve(self) -> list[list[float]]:
         """[training rounds done, welfare in nats]: agents report how they value the model they are sent."""
-        told = [r for r in self.history if r.phase in ("train", "value") and "welfare" in r.metrics]
-        rows = [[r.step, r.metrics["welfare"] / self.settings.value_per_nat] for r in told if r.phase == "train"]
+        told = [(step, welfare) for phase, step, welfare in self.told if phase == "train" and welfare is not None]
+        rows = [[step, welfare / self.settings.value_per_nat] for step, welfare in told]
         return [*rows, [self.outcome.trained, self.welfare]]
+
+
+class Diary:
+    """Sits with the agents and only remembers: what each round came to, and the processor seconds until then.
+
+    The center saves it with each round, so that a run that was killed knows its past exactly.
+    """
+
+    name, omniscient = "diary", False
+
+    def __init__(self, center: Center) -> None:
+        self.center = center
+        self.told: list[Told] = []
+        self.seconds: list[float] = []
+        self._start = time.process_time()
+
+    def note(self, result: RoundResult) -> None:
+        self.told.append((result.phase, result.step, result.metrics.get("welfare")))
+        self.seconds.append(time.process_time() - self._start)
+
+    def state(self) -> dict[str, Any]:
+        """While a round is being closed: the rounds before it, and which one it is."""
+        now = time.process_time() - self._start
+        run = self.center.run
+        return {"told": self.told, "now": [run.phase, run.step], "seconds": [*self.seconds, now]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The last round's welfare is that of the valuations the center saved with it."""
+        run = self.center.run
+        known = len(run.valuations) == run.n
+        welfare = sum(run.valuations.values()) / run.settings.minor if known else None
+        self.told = [*map(tuple, state["told"]), (*state["now"], welfare)]
+        self.seconds = list(state["seconds"])
+        self._start = time.process_time() - self.seconds[-1]
 
 
 class Federation:
@@ -176,28 +212,26 @@ class Federation:
         cost: float = 1.0,
         lies: Mapping[str, Misreport | str] | None = None,
         strategies: Mapping[str, Strategy | str] | None = None,
+        state: Path | None = None,
     ) -> Played:
-        """Play a mechanism to its end; agent i's cost per point is `cost` times its draw from U[0, 1]."""
+        """Play a mechanism to its end; agent i's cost per point is `cost` times its draw from U[0, 1].
+
+        With `state`, each round is kept in that folder, and a run that was broken off there goes on.
+        """
         costs = {name: cost * c for name, c in self.cost.items()}
-        read = mechanisms.Settings.read({"cost": costs, "seed": self.seed, **incentive})
+        read = mechanisms.Settings.read({"cost": costs, "seed": self.seed, "resume": state is not None, **incentive})
         agents = self.agents(read, lies=lies, strategies=strategies)
         mechanism = mechanisms.get(read.mechanism, read)
-        center = Center(read, mechanism, [agent.enrol() for agent in agents], self.w0, book)
-        history: list[RoundResult] = []
-        seconds: list[float] = []
-        start = time.process_time()
-
-        def note(result: RoundResult) -> None:
-            history.append(result)
-            seconds.append(time.process_time() - start)
-
-        engine.run(center, agents, progress=note)
-        outcome = center.conclude()
+        center = Center.open(read, mechanism, [agent.enrol() for agent in agents], self.w0, book, state)
+        diary = Diary(center)
+        with center:
+            engine.run(center, [*agents, diary], progress=diary.note)  # type: ignore[list-item]
+            outcome = center.conclude()
         losses = self.losses.all(outcome.w)
         reward, cap = math.log(self.data.classes), read.loss_cap
         nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
         spent = {name: read.cost_of(name) * outcome.delivered[name] for name in self.names}
-        return Played(outcome, read, nats, spent, history, seconds)
+        return Played(outcome, read, nats, spent, diary.told, diary.seconds)
 
 
 def _rows(model: torch.nn.Module, x: np.ndarray) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Presets: `quick` for a laptop, `full` for the paper's scale. Each study reads its own section."""
+"""Presets: `quick` for minutes, `paper` for the paper's own scale and settings. Each study reads its own section."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from ..checks import nearest
 from ..errors import SettingError
 
-NAMES = ("quick", "full")
+NAMES = ("quick", "paper")
 
 
 def load(name: str) -> dict[str, Any]:
@@ -33,4 +33,5 @@ def of_study(name: str, preset: str, **changes: Any) -> dict[str, Any]:
         "study": study,
         "data": {data: whole["data"][data] for data in wanted},
         "economies": {e: whole["economies"][e] for e in study.get("economies", whole["economies"])},
+        **({"keep_rounds": True} if whole.get("keep_rounds") else {}),
     }

@@ -7,6 +7,7 @@ OUT/<study>/
   timings.jsonl     processor seconds of each run, and of each round where runs share no training: the one thing
                     that does not repeat exactly
   raw/<job>.jsonl   what workers write as they go; --resume continues from here
+  state/<job>/      the round that a case under way has reached, where the preset keeps rounds
   ledger/<job>.db   payments of the job's runs
   <figure>.png, .svg
 """
@@ -20,8 +21,9 @@ import logging
 import multiprocessing
 import os
 import re
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,13 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import ledger
+from ..center.spill import free_memory
 from ..checks import nearest
 from ..errors import RunError, SettingError
 from ..files import cell
 from . import data, figures, presets
 from .environment import machine, versions
+from .forecast import fitted, forecast, seconds_of
 from .studies import STUDIES, Bench, Case, Record, Study, label
 
 POLL = 0.5  # seconds between looks at what the workers have written
@@ -49,15 +53,26 @@ def run(
     resume: bool = False,
     jobs: int | None = None,
     only: Sequence[str] | None = None,
+    budget: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """Play the study called `name`, write results and figures into OUT/name, and return that directory."""
+    """Play the study called `name`, write results and figures into OUT/name, and return that directory.
+
+    `budget` is a time such as 2h: seeds and rounds are left out until the forecast fits, and `say` is told which.
+    """
     study = find(name)
     chosen = _chosen(name, preset, only)
     given = presets.of_study(name, preset, seeds=seeds, data=chosen)
     folder = Path(out) / name
-    _prepare(folder, {"study": name, "preset": preset, "settings": given}, resume)
     for wanted in given["data"]:
         data.check(wanted, directory)
+    asked = {"study": name, "preset": preset, "asked": given, "budget": budget}
+    if not (folder / "manifest.json").exists():
+        given, expected = _planned(study, given, directory, budget, say)
+        kept = asked if budget else {"study": name, "preset": preset}
+        _begin(folder, {**kept, "settings": given, **expected})
+    else:
+        given = _again(folder, asked, resume)
     cases = study.cases(given)
     started, used = time.time(), _processor_seconds()
     _play(study, cases, given, folder, directory, jobs or os.cpu_count() or 1)
@@ -110,26 +125,52 @@ def _chosen(name: str, preset: str, only: Sequence[str] | None) -> Any:
     return list(only) if isinstance(known, list) else only[0]
 
 
-def _prepare(folder: Path, manifest: dict[str, Any], resume: bool) -> None:
-    path = folder / "manifest.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-    elif not resume:
+def _planned(
+    study: Study, given: dict[str, Any], directory: Any, budget: str | None, say: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings to play with, and what they are expected to take: long presets are measured before they start."""
+    limit = None if budget is None else seconds_of(budget)
+    if limit is None and not given.get("keep_rounds"):
+        return given, {}
+    bench, cores = Bench(given, directory), os.cpu_count() or 1
+    whole = forecast(study.cases(given), given, bench, cores)
+    if whole is None:
+        return given, {}
+    say(f"{study.name}: {whole}, on {cores} cores as busy as they are now.")
+    left_out: list[str] = []
+    if limit is not None:
+        given, left_out = fitted(given, whole, limit)
+        say(f"{study.name}: left out to fit {budget}: {'; '.join(left_out) or 'nothing'}.")
+    free = free_memory()
+    if whole.memory > free:
+        say(f"{study.name}: only {free / 2**30:.1f} GiB of memory are free: updates may wait on disk, which is slower.")
+    expected = {"seconds": round(whole.seconds, 1), "memory_gib": round(whole.memory / 2**30, 2)}
+    return given, {"forecast": expected, "left_out": left_out}
+
+
+def _begin(folder: Path, manifest: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "manifest.json", {**manifest, "versions": versions(), "machine": machine()})
+
+
+def _again(folder: Path, asked: Mapping[str, Any], resume: bool) -> dict[str, Any]:
+    """The settings of the run in a folder, which must have been asked for in the same way."""
+    if not resume:
         raise RunError(f"{folder} holds a run already: continue it with --resume, or give another --out.")
-    else:
-        before = read_manifest(folder)
-        changed = [key for key, value in manifest.items() if before.get(key) != json.loads(json.dumps(value))]
-        if changed:
-            raise RunError(f"{folder} holds a run with another {changed[0]}: give another --out, or the same options.")
-        return
-    _write(path, {**manifest, "versions": versions(), "machine": machine()})
+    before = read_manifest(folder)
+    before = {**before, "asked": before.get("asked", before.get("settings")), "budget": before.get("budget")}
+    changed = [key for key, value in asked.items() if before.get(key) != json.loads(json.dumps(value))]
+    if changed:
+        what = {"asked": "settings"}.get(changed[0], changed[0])
+        raise RunError(f"{folder} holds a run with another {what}: give another --out, or the same options.")
+    return before["settings"]
 
 
 def _play(study: Study, cases: list[Case], given: Mapping[str, Any], folder: Path, directory: Any, jobs: int) -> None:
     by_job: dict[str, list[Case]] = {}
     for case in cases:
         by_job.setdefault(study.job(case), []).append(case)
-    for part in ("raw", "ledger"):
+    for part in ("raw", "ledger", "state"):
         (folder / part).mkdir(exist_ok=True)
     done = {label(r["case"]) for path in _raw(folder) for r in lines(path)}
     todo = {job: left for job, all_ in by_job.items() if (left := [c for c in all_ if label(c) not in done])}
@@ -139,7 +180,7 @@ def _play(study: Study, cases: list[Case], given: Mapping[str, Any], folder: Pat
             return
         if jobs == 1 or len(todo) == 1:
             for job, left in todo.items():
-                _work(study.name, job, left, given, folder, directory, bar)
+                _work(study.name, job, left, given, folder, directory, bar, workers=jobs)
             return
         _pool(study, todo, given, folder, directory, min(jobs, len(todo)), bar)
 
@@ -147,10 +188,11 @@ def _play(study: Study, cases: list[Case], given: Mapping[str, Any], folder: Pat
 def _pool(
     study: Study, todo: Mapping[str, list[Case]], given: Any, folder: Path, directory: Any, jobs: int, bar: tqdm
 ) -> None:
-    """One process per core, each with one thread: runs are independent, so both cores are busy all the time."""
+    """One process per core, each with one thread: runs are independent, so all cores are busy all the time."""
+    workers = max(1, (os.cpu_count() or 1) // jobs)  # fewer jobs than cores: each trains several agents at a time
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures: set[Future] = {
-            pool.submit(_work, study.name, job, left, given, folder, directory, parent=os.getpid())
+            pool.submit(_work, study.name, job, left, given, folder, directory, parent=os.getpid(), workers=workers)
             for job, left in todo.items()
         }
         try:
@@ -175,18 +217,25 @@ def _work(
     directory: Any,
     bar: tqdm | None = None,
     parent: int | None = None,
+    workers: int = 1,
 ) -> None:
-    """The cases of one job, in one process with one thread; each is on disk before the next begins."""
+    """The cases of one job, in one process with one thread per agent in training; each is on disk before the next
+    begins, and where the preset keeps rounds, so is each round."""
     import torch
 
+    from .training import keep_memory
+
     torch.set_num_threads(1)
+    keep_memory()
     logging.getLogger("fedincentive").setLevel(logging.ERROR)  # a sweep tries betas that are too low on purpose
     study, stem = find(name), re.sub(r"[^\w.-]", "_", job)
     raw = folder / "raw" / f"{stem}.jsonl"
     kept = lines(raw)
     raw.write_text("".join(_line(record) for record in kept), encoding="utf-8")  # without a line cut off by a crash
-    with ledger.open(_book(folder, stem, len(kept))) as book, raw.open("a", encoding="utf-8") as file:
-        bench = Bench(given, directory, book)
+    states = folder / "state" / stem if given.get("keep_rounds") else None
+    begun = 0 if states is not None else len(kept)  # a case that goes on goes on in its ledger
+    with ledger.open(_book(folder, stem, begun)) as book, raw.open("a", encoding="utf-8") as file:
+        bench = Bench(given, directory, book, states, workers)
         for case in cases:
             if parent is not None and os.getppid() != parent:
                 return  # the run was killed; whoever resumes it writes these files from now on
@@ -197,6 +246,9 @@ def _work(
                 timing["seconds"] = [round(x, 4) for x in bench.seconds]
             file.write(_line({"case": case, "result": result, **timing}))
             file.flush()
+            if (state := bench.state(case)) is not None:
+                os.fsync(file.fileno())
+                shutil.rmtree(state, ignore_errors=True)
             if bar is not None:
                 bar.update()
 

@@ -145,7 +145,7 @@ def test_an_agent_that_asks_for_other_points_than_it_broadcast_gets_them() -> No
 
 
 def test_rows_of_words_that_nobody_has_stay_out_of_the_game_and_change_nothing(monkeypatch) -> None:
-    """The center plays with a few rows of the embedding; put together again, the model is the dense one, byte for byte."""
+    """The center plays with a few rows of the embedding; put together again, the model is the dense one's bytes."""
     monkeypatch.setattr(models, "TWITTER_VOCABULARY", 400)
     rng = np.random.default_rng(5)
     tweets = Dataset("tweets", rng.choice([0, 3, 7, 90, 250, 399], (60, 5)), rng.integers(0, 2, 60), 2, None, 400)

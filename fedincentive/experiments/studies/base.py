@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,16 +23,21 @@ class Bench:
     """What the cases of one process share: the data read, the last federation, and the ledger of the job."""
 
     def __init__(
-        self, given: Mapping[str, Any], directory: str | Path | None, book: ledger.Ledger | None = None
+        self,
+        given: Mapping[str, Any],
+        directory: str | Path | None,
+        book: ledger.Ledger | None = None,
+        states: Path | None = None,
+        workers: int = 1,
     ) -> None:
-        self.given, self.directory, self.book = given, directory, book
+        self.given, self.directory, self.book, self.states, self.workers = given, directory, book, states, workers
         self._data: dict[str, data.Dataset] = {}
         self._kept: tuple[Any, Federation] | None = None
         self.seconds: list[float] = []  # of the last run; kept apart from results, which repeat exactly
 
     def dataset(self, name: str) -> data.Dataset:
         if name not in self._data:
-            self._data[name] = data.read(name, self.directory)
+            self._data[name] = data.read(name, self.directory, **self.given["data"].get(name, {}).get("read", {}))
         return self._data[name]
 
     def federation(self, case: Case, **layout: Any) -> Federation:
@@ -42,8 +48,12 @@ class Bench:
         key = (name, sorted(values.items(), key=str), case["seed"])
         if self._kept is None or self._kept[0] != key:
             layout_of = checks.read(Layout, values, f"data.{name}")
-            self._kept = (key, Federation(self.dataset(name), layout_of, case["seed"]))
+            self._kept = (key, Federation(self.dataset(name), layout_of, case["seed"], workers=self.workers))
         return self._kept[1]
+
+    def state(self, case: Case) -> Path | None:
+        """Where the rounds of a case are kept while it is played; None where runs are too short for that."""
+        return None if self.states is None else self.states / re.sub(r"[^\w.=-]", "_", label(case))
 
     def forget(self) -> None:
         """Let the next case train for itself, as if nothing had been trained before."""

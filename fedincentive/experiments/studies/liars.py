@@ -47,7 +47,8 @@ class Adversarial(Study):
         sent = Misreport(update=attack(study["attack"], study["size"], seed=case["seed"]))
         more = {"alpha": case["alpha"]} if case["mechanism"] == "trim-2p-upbred" else {}
         incentive, cost = bench.incentive(case, slope="paper" if case["mechanism"] == "upbred" else "bounded", **more)
-        played = federation.play(incentive, bench.book, cost=cost, lies=dict.fromkeys(bad, sent))
+        lies = dict.fromkeys(bad, sent)
+        played = federation.play(incentive, bench.book, cost=cost, state=bench.state(case), lies=lies)
         return {
             **summary(played, table=False),
             "nats": [rounded(played.nats[name]) for name in federation.names],  # the first ones are the adversaries

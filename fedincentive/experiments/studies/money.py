@@ -34,7 +34,7 @@ class Payments(Study):
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         federation = bench.federation(case)
         incentive, cost = bench.incentive(case, slope="bounded")
-        return summary(federation.play(incentive, bench.book, cost=cost))
+        return summary(federation.play(incentive, bench.book, cost=cost, state=bench.state(case)))
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
         figure, axes = figures.subplots(1, 2, width=5.0, height=4.0)
@@ -73,9 +73,8 @@ class MoralHazard(Study):
         federation = bench.federation(case)
         deviator = federation.names[0]
         incentive, cost = bench.incentive(case, mechanism="2p-upbred", slope="bounded", settlement=case["settlement"])
-        played = federation.play(
-            incentive, bench.book, cost=cost, strategies={deviator: FreeRider(share=float(case["share"]))}
-        )
+        shirks = {deviator: FreeRider(share=float(case["share"]))}
+        played = federation.play(incentive, bench.book, cost=cost, state=bench.state(case), strategies=shirks)
         return {**summary(played), "deviator": deviator}
 
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:

@@ -52,7 +52,7 @@ class Welfare(Study):
         incentive, cost = bench.incentive(case)
         if case["mechanism"] == "2p-upbred":
             incentive["slope"] = "bounded"  # phase 1 never needs the model
-        played = federation.play(incentive, bench.book, cost=cost)
+        played = federation.play(incentive, bench.book, cost=cost, state=bench.state(case))
         self.note(played.seconds, bench)
         return summary(played, table=case["seed"] == 0)
 
@@ -152,7 +152,7 @@ class WelfareVsBeta(Welfare):
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         federation = bench.federation(case)
         incentive, cost = bench.incentive(case)
-        played = federation.play(incentive, bench.book, cost=cost)
+        played = federation.play(incentive, bench.book, cost=cost, state=bench.state(case))
         found = {**summary(played, table=False), "highest_cost": rounded(cost * max(federation.cost.values()))}
         if case["mechanism"] == "fedavg":  # once per federation
             found["steepest_loss"] = rounded(incentive["value_per_nat"] * steepest_loss(federation, incentive))

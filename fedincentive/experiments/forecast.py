@@ -1,0 +1,138 @@
+"""What a study will take, measured before it starts, and what is left out of it to fit a budget of time."""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..errors import SettingError
+from .federation import Federation, Layout
+from .studies import Bench, Case
+from .training import Local
+
+PROBED = 96  # points that one agent trains on for a measurement
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds if every agent trained on all its points in every round, which is the most, and bytes of memory."""
+
+    seconds: float
+    memory: float
+    rounds: int  # training rounds of all cases
+    examples: float  # that agents train on, in all of them
+
+    def __str__(self) -> str:
+        return (
+            f"{duration(self.seconds)} at most ({self.rounds:,} training rounds, {self.examples / 1e6:,.1f} M examples)"
+            f", {self.memory / 2**30:.1f} GiB of memory"
+        )
+
+
+def seconds_of(text: str) -> float:
+    """A time such as 2h, 90m or 1h30m, in seconds.
+
+    >>> seconds_of("1h30m")
+    5400.0
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise SettingError(f"--budget {text!r} is not a time: write 2h, 90m or 1h30m.")
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+def duration(seconds: float) -> str:
+    """A time to read.
+
+    >>> duration(5400), duration(90)
+    ('1.5 h', '1.5 min')
+    """
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
+def forecast(cases: Sequence[Case], given: Mapping[str, Any], bench: Bench, cores: int) -> Forecast | None:
+    """Measured on one agent of each data set; None for studies without training."""
+    trained = [case for case in cases if "data" in case and "economy" in case]
+    if not trained:
+        return None
+    speed: dict[str, tuple[float, int]] = {}
+    seconds = examples = memory = 0.0
+    total = 0
+    for case in trained:
+        name, layout = case["data"], _layout(case, given)
+        if name not in speed:
+            speed[name] = probe(bench, name, layout, given)
+        per_example, size = speed[name]
+        data = bench.dataset(name)
+        # Who holds out a fifth trains on four; by writer or account, agents have what they have: the mean is taken.
+        own = layout.points or (len(data) / layout.agents if layout.split not in ("writers", "grouped") else None)
+        if own is None:
+            groups = len(np.unique(data.users)) if data.users is not None else layout.agents
+            own = len(data) * (layout.users or 1) / groups
+        rounds, points = rounds_of(given, name), layout.agents * own * (1.0 - layout.held_out)
+        total += rounds
+        examples += rounds * points
+        seconds += rounds * points * per_example / cores
+        # Every agent's update of a round, the model with the optimizer's two arrays, and the data twice.
+        memory = max(memory, (layout.agents + 6) * size + 2 * data.x.nbytes)
+    return Forecast(seconds, memory, total, examples)
+
+
+def rounds_of(given: Mapping[str, Any], data: str) -> int:
+    study = given["study"].get("incentive", {}).get(data, {})
+    return int(study.get("rounds", given["data"][data]["incentive"]["rounds"]))
+
+
+def _layout(case: Case, given: Mapping[str, Any]) -> Layout:
+    name = case["data"]
+    values = {**given["data"][name]["layout"], **given["study"].get("layout", {}).get(name, {})}
+    values.update({key: case[key] for key in ("agents", "split") if key in case})
+    return checks.read(Layout, values, f"data.{name}")
+
+
+def probe(bench: Bench, name: str, layout: Layout, given: Mapping[str, Any]) -> tuple[float, int]:
+    """Seconds of training on one example on one core, as fast as the machine is now, and bytes of an update."""
+    held = max(layout.held_out, 0.2)
+    points = min(layout.points or len(bench.dataset(name)), int(PROBED / (1.0 - held)) + 1)
+    small = Federation(bench.dataset(name), replace(layout, agents=2, points=points, split="iid", users=None), 0)
+    incentive = given["data"][name]["incentive"]
+    trainer = small.group(Local(batch=incentive["batch"], learning_rate=incentive["learning_rate"])).trainer
+    agent = small.names[0]
+    request = [(agent, np.arange(len(small.shards[agent].y)))]
+    trainer.updates(small.w0, request, 0)
+    start = time.perf_counter()
+    trainer.updates(small.w0, request, 0)
+    size = sum(array.nbytes for array in small.w0.values())
+    return (time.perf_counter() - start) / len(request[0][1]), size
+
+
+def fitted(given: Mapping[str, Any], whole: Forecast, budget: float) -> tuple[dict[str, Any], list[str]]:
+    """The settings that fit the budget, and what they leave out: seeds first, then rounds, the same part of all."""
+    found, left_out, part = copy.deepcopy(dict(given)), [], budget / whole.seconds
+    if part >= 1.0:
+        return found, left_out
+    seeds = int(found["study"].get("seeds", 1))
+    kept = max(1, int(seeds * part))
+    if kept < seeds:
+        found["study"]["seeds"] = kept
+        left_out.append(f"seeds: {kept} of {seeds}")
+        part *= seeds / kept
+    for name in found["data"] if part < 1.0 else ():
+        rounds = rounds_of(found, name)
+        if int(rounds * part) < 1:
+            raise SettingError(
+                f"--budget is too short: one seed and one round of each run take {duration(budget / part / rounds)} "
+                "here. Give more time, or fewer data sets with --on."
+            )
+        own = found["study"].setdefault("incentive", {}).setdefault(name, {})
+        own["rounds"] = int(rounds * part)
+        left_out.append(f"{name}: {own['rounds']} of {rounds} rounds")
+    return found, left_out
