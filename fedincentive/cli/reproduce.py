@@ -38,7 +38,7 @@ def reproduce(
 
     \b
     NAME is one of: example1, step-sizes, welfare-vs-agents, welfare-vs-beta, welfare-vs-time,
-    payments-vs-contribution, non-iid, adversarial, misreport, moral-hazard, one-point; or all.
+    payments-vs-contribution, non-iid, adversarial, trimming, misreport, moral-hazard, one-point; or all.
     """
     try:
         from ..experiments import runner

@@ -7,6 +7,7 @@ from .closed_form import Example1, StepSizesStudy
 from .liars import Adversarial, Misreporting
 from .money import MoralHazard, Payments
 from .points import OnePoint
+from .trimming import Trimming
 from .welfare import NonIid, WelfareVsAgents, WelfareVsBeta, WelfareVsTime
 
 STUDIES: dict[str, type[Study]] = {
@@ -20,6 +21,7 @@ STUDIES: dict[str, type[Study]] = {
         Payments,
         NonIid,
         Adversarial,
+        Trimming,
         Misreporting,
         MoralHazard,
         OnePoint,
