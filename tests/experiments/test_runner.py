@@ -136,6 +136,18 @@ def test_trimming_withstands_adversaries(tmp_path: Path, monkeypatch) -> None:
     assert found["trim-2p-upbred", 0.2]["welfare"] > found["2p-upbred", 0.2]["welfare"]
 
 
+def test_causes_of_what_trimming_costs_are_taken_one_at_a_time(tmp_path: Path, monkeypatch) -> None:
+    whole = presets.load("quick")
+    small = {"data": "digits", "agents": 5, "seeds": 1, "incentive": {"digits": {"rounds": 4}}}
+    whole["studies"]["trimming"].update(small)
+    monkeypatch.setattr(presets, "load", lambda name: whole)
+    folder = runner.run("trimming", tmp_path, jobs=1)
+    found = {r["case"]["variant"]: r["result"] for r in runner.lines(folder / "results.jsonl")}
+    assert found["trimmed, flip x 3"]["adversaries"] == 1 and found["trimmed, all honest"]["adversaries"] == 0
+    assert len({result["model"] for result in found.values()}) == len(found)  # no two are the same run
+    assert (folder / "trimming.png").exists()
+
+
 def test_every_study_has_a_section_in_both_presets() -> None:
     for preset in presets.NAMES:
         for name in STUDIES:
