@@ -15,7 +15,7 @@ from .. import checks
 from ..errors import SettingError
 from .federation import Federation, Layout
 from .studies import Bench, Case
-from .training import Local
+from .training import EMBEDDING, Local
 
 PROBED = 96  # points that one agent trains on for a measurement
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
@@ -110,8 +110,12 @@ def probe(bench: Bench, name: str, layout: Layout, given: Mapping[str, Any]) -> 
     trainer.updates(small.w0, request, 0)
     start = time.perf_counter()
     trainer.updates(small.w0, request, 0)
+    taken = (time.perf_counter() - start) / len(request[0][1])
     size = sum(array.nbytes for array in small.w0.values())
-    return (time.perf_counter() - start) / len(request[0][1]), size
+    if small.rows is not None:  # all agents have more words than two of them
+        more = len(np.unique(bench.dataset(name).x)) - len(small.rows)
+        size += more * small.w0[EMBEDDING][0].nbytes
+    return taken, size
 
 
 def fitted(given: Mapping[str, Any], whole: Forecast, budget: float) -> tuple[dict[str, Any], list[str]]:

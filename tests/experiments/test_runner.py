@@ -138,7 +138,7 @@ def test_trimming_withstands_adversaries(tmp_path: Path, monkeypatch) -> None:
 
 def test_causes_of_what_trimming_costs_are_taken_one_at_a_time(tmp_path: Path, monkeypatch) -> None:
     whole = presets.load("quick")
-    small = {"data": "digits", "agents": 5, "seeds": 1, "incentive": {"digits": {"rounds": 4}}}
+    small = {"data": "digits", "agents": 5, "seeds": 1, "incentive": {"digits": {"rounds": 8}}}
     whole["studies"]["trimming"].update(small)
     monkeypatch.setattr(presets, "load", lambda name: whole)
     folder = runner.run("trimming", tmp_path, jobs=1)
@@ -154,6 +154,13 @@ def test_every_study_has_a_section_in_both_presets() -> None:
             given = presets.of_study(name, preset)
             cases = STUDIES[name]().cases(given)
             assert len({runner.label(case) for case in cases}) == len(cases) > 0
+
+
+def test_the_papers_scale_asks_for_no_more_agents_than_there_is_data_for() -> None:
+    given = presets.of_study("welfare-vs-agents", "paper")
+    cases = STUDIES["welfare-vs-agents"]().cases(given)
+    agents = {data: {case["agents"] for case in cases if case["data"] == data} for data in given["data"]}
+    assert agents["sent140"] == {10, 18} and max(agents["cifar10"]) == max(agents["femnist"]) == 100
 
 
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:

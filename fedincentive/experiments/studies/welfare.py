@@ -23,6 +23,16 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def agents_of(given: Mapping[str, Any], data: str) -> list[int]:
+    """The numbers of agents to play with, none above what there is data for.
+
+    >>> agents_of({"study": {"agents": [10, 20, 40]}, "data": {"tweets": {"most_agents": 18}}}, "tweets")
+    [10, 18]
+    """
+    most = given["data"][data].get("most_agents")
+    return sorted({agents if most is None else min(agents, most) for agents in as_list(given["study"]["agents"])})
+
+
 class Welfare(Study):
     """All mechanisms on each data set, economy, number of agents and seed."""
 
@@ -41,7 +51,7 @@ class Welfare(Study):
             }
             for data in as_list(study["data"])
             for split in study.get("splits", [""])
-            for agents in as_list(study["agents"])
+            for agents in agents_of(given, data)
             for seed in range(study["seeds"])
             for economy in study["economies"]
             for mechanism in MECHANISMS
@@ -142,8 +152,9 @@ class WelfareVsBeta(Welfare):
     def cases(self, given: Mapping[str, Any]) -> list[Case]:
         study = given["study"]
         return [
-            {"data": data, "agents": study["agents"], "seed": seed, "economy": economy, "mechanism": name, "beta": beta}
+            {"data": data, "agents": agents, "seed": seed, "economy": economy, "mechanism": name, "beta": beta}
             for data in as_list(study["data"])
+            for agents in agents_of(given, data)
             for seed in range(study["seeds"])
             for economy in study["economies"]
             for name, beta in [("fedavg", "2"), *(("2p-upbred", beta) for beta in study["betas"])]
