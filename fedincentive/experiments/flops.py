@@ -30,7 +30,7 @@ def per_example(model: nn.Module, x: Tensor, only: type[nn.Module] | None = None
 def _forward(layer: nn.Module, out: Tensor) -> float:
     if isinstance(layer, nn.LSTM):
         return 2.0 * sum(p.numel() for p in layer.parameters() if p.dim() == 2) * out.shape[1]
-    return 2.0 * layer.weight[0].numel() * out.numel()  # type: ignore[union-attr, operator, index]
+    return 2.0 * layer.weight[0].numel() * out.numel()  # type: ignore[index]
 
 
 def _seen(model: nn.Module, x: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:

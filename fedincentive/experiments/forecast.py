@@ -120,7 +120,8 @@ def probe(bench: Bench, name: str, layout: Layout, given: Mapping[str, Any]) -> 
 
 def fitted(given: Mapping[str, Any], whole: Forecast, budget: float) -> tuple[dict[str, Any], list[str]]:
     """The settings that fit the budget, and what they leave out: seeds first, then rounds, the same part of all."""
-    found, left_out, part = copy.deepcopy(dict(given)), [], budget / whole.seconds
+    found, part = copy.deepcopy(dict(given)), budget / whole.seconds
+    left_out: list[str] = []
     if part >= 1.0:
         return found, left_out
     seeds = int(found["study"].get("seeds", 1))

@@ -157,7 +157,8 @@ def build(name: str, data: Dataset, seed: int = 0) -> nn.Module:
 
 def embedding_of(model: nn.Module, rows: np.ndarray) -> nn.Embedding:
     """These rows of a model's embedding, as one of their own."""
-    return nn.Embedding.from_pretrained(model.embedding.weight.detach()[torch.from_numpy(rows)], freeze=False)
+    table = model.get_parameter("embedding.weight").detach()
+    return nn.Embedding.from_pretrained(table[torch.from_numpy(rows)], freeze=False)
 
 
 def weights(model: nn.Module) -> Update:

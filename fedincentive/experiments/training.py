@@ -149,7 +149,7 @@ def words(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
 def load(model: nn.Module, w: Update, rows: Tensor | None) -> list[Tensor]:
     """Put w into a model, of its embedding only these rows, and return the model's parameters."""
     if rows is not None:
-        model.embedding.weight = nn.Parameter(torch.from_numpy(w[EMBEDDING][rows.numpy()]))
+        model.embedding.weight = nn.Parameter(torch.from_numpy(w[EMBEDDING][rows.numpy()]))  # type: ignore[union-attr]
     with torch.no_grad():
         for name, p in model.named_parameters():
             if rows is None or name != EMBEDDING:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedincentive.experiments import paper_claims, runner
-from fedincentive.experiments.studies import STUDIES
+from fedincentive.experiments.studies import STUDIES, trimming
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -40,3 +40,8 @@ def test_no_path_of_a_machine_is_in_the_results() -> None:
 
 def test_the_committed_results_are_small() -> None:
     assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 4_000_000
+
+
+def test_the_table_of_trimming_is_the_one_computed_from_the_results() -> None:
+    page = (RESULTS / "README.md").read_text()
+    assert trimming.table(runner.lines(RESULTS / "trimming" / "results.jsonl")) in page

@@ -72,7 +72,7 @@ class Trimming(Study):
             left.plot(ends[1:], [k], "s", color=colour, fillstyle="none", label=f"round {late}" if k == 0 else None)
         left.set(yticks=range(len(shown)), yticklabels=list(reversed(shown)), xlabel="welfare / plain mean, all honest")
         left.axvline(1, color="#7f7f7f", linewidth=1)
-        left.legend(loc="lower left", fontsize=9)
+        left.legend(loc="upper left", fontsize=9)
         looks = {"trimmed, all honest": "-", "trimmed, flip x 3": "--", "NNM and trimmed, flip x 3": ":"}
         for name, line in looks.items():
             curves = np.array([list(ratios(r, records).values()) for r in _of(records, name)])
@@ -97,6 +97,18 @@ def ratios(record: Record, records: Sequence[Record]) -> dict[int, float]:
     (base,) = (r["result"]["curve"] for r in _of(records, clean) if r["case"]["seed"] == case["seed"])
     pairs = zip(record["result"]["curve"], base, strict=True)
     return {int(step): mine / other for (step, mine), (_, other) in pairs if step >= 3}  # near 0 before
+
+
+def table(records: Sequence[Record]) -> str:
+    """A Markdown table: the ratio of each variant half-way and at the end, the mean over seeds and their range."""
+    early, late = marks(records)
+    rows = [f"| aggregation and attack | round {early} | round {late} |", "|---|---|---|"]
+    for name in VARIANTS:
+        found = [ratios(r, records) for r in _of(records, name)]
+        cells = [[one[at] for one in found] for at in (early, late)]
+        shown = [f"{np.mean(cell):.2f} ({min(cell):.2f} to {max(cell):.2f})" for cell in cells]
+        rows.append(f"| {name} | {shown[0]} | {shown[1]} |")
+    return "\n".join(rows) + "\n"
 
 
 def _of(records: Sequence[Record], variant: str) -> list[Record]:
