@@ -263,7 +263,8 @@ def _collect(study: Study, cases: list[Case], folder: Path, seconds: float, used
     records = [found[label(case)] for case in cases]
     plain = [{"case": r["case"], "result": r["result"]} for r in records]
     (folder / "results.jsonl").write_text("".join(map(_line, plain)), encoding="utf-8")
-    timings = [{k: r[k] for k in ("case", "processor_seconds", "seconds") if k in r} for r in records]
+    timed = ("case", "processor_seconds", "seconds")
+    timings: list[Record] = [{k: r[k] for k in timed if k in r} for r in records]
     (folder / "timings.jsonl").write_text("".join(map(_line, timings)), encoding="utf-8")
     _table(plain, folder / "results.csv")
     heads = {}
