@@ -44,15 +44,7 @@ def read(run_config: Mapping[str, Any], **defaults: Any) -> tuple[Settings, Flow
     >>> read({"num-server-rounds": 3, "incentive.mechanism": "upbred", "incentive.round-limit": 50})[0].round_limit
     50
     """
-    told = repr((dict(run_config), defaults))
-    if told not in _known:
-        _known.clear()
-        _known[told] = hosting.read(nested(run_config), FlowerSettings, defaults)
-    return _known[told]
-
-
-# The table that was read last: a worker of a simulation reads the same one for every message of every node.
-_known: dict[str, tuple[Settings, FlowerSettings]] = {}
+    return hosting.read(nested(run_config), FlowerSettings, defaults)
 
 
 def nested(run_config: Mapping[str, Any]) -> dict[str, Any]:
