@@ -35,30 +35,31 @@ TORCH := torch==2.13.0
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
 
-# The hosts' tests wait for processes most of the time, so two suites run side by side, the longest first: their
-# environments are made before that, as make would begin with whatever needs none.
+# The hosts' tests wait for processes most of the time, so two suites run side by side, the longest first. READY says
+# that their environments are there: while make looks at those of one suite it begins with the next.
+needs = $(if $(READY),,.venv/$(1)/.installed)
 test: test-core .venv/fedml/.installed .venv/flower/.installed .venv/nvflare/.installed  ## set up and pass all tests
-	@$(MAKE) -j2 --output-sync=line test-fedml test-flower test-native test-cuda test-nvflare $(if $(FLUTE_HOME),test-flute)
+	@$(MAKE) -j2 --output-sync=line READY=1 test-fedml test-flower test-native test-cuda test-nvflare $(if $(FLUTE_HOME),test-flute)
 
 test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
 	$(call PYTEST,core) -n auto --dist loadfile tests/packaging tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare --ignore=tests/on_flute
 
-test-native: .venv/core/.installed  ## the C++ tests, under AddressSanitizer and UBSan
+test-native: $(call needs,core)  ## the C++ tests, under AddressSanitizer and UBSan
 	$(call PYTEST,core) tests/native
 
-test-fedml: .venv/fedml/.installed  ## the FedML plugin in FedML's own runner: sp, MPI, gRPC, TRPC
+test-fedml: $(call needs,fedml)  ## the FedML plugin in FedML's own runner: sp, MPI, gRPC, TRPC
 	$(call PYTEST,fedml) -m "not slow" tests/on_fedml
 
 test-fedml-examples: .venv/fedml/.installed  ## FedML's own examples in their sizes: 1000 users, in one process, by MPI and across silos
 	$(call PYTEST,fedml) -m slow tests/on_fedml
 
-test-cuda: .venv/core/.installed  ## the CUDA kernels' own source, run on the CPU, and what nvcc makes of it
+test-cuda: $(call needs,core)  ## the CUDA kernels' own source, run on the CPU, and what nvcc makes of it
 	$(call PYTEST,core) tests/cuda
 
-test-flower: .venv/flower/.installed  ## the Flower plugin in simulation and deployment
+test-flower: $(call needs,flower)  ## the Flower plugin in simulation and deployment
 	$(call PYTEST,flower) tests/on_flower
 
-test-nvflare: .venv/nvflare/.installed  ## the NVFlare plugin: its controller, executors and aggregators in one process
+test-nvflare: $(call needs,nvflare)  ## the NVFlare plugin: its controller, executors and aggregators in one process
 	$(call PYTEST,nvflare) -m "not slow" tests/on_nvflare
 
 test-nvflare-programs: .venv/nvflare/.installed  ## the README's simulator and POC, parity in both, a site and a server that are killed
