@@ -296,7 +296,8 @@ def test_statements_say_why(tmp_path: Path) -> None:
     assert "deposit given back" in because["c"] and "deposit given back" not in because["b"]
     assert "lump sum of 1, whatever is contributed" in because["a"]
     assert any(
-        text.startswith("0.5 per point / 4 rounds x 4/3 x (delivered 10 - mean of the others asked") for text in because["a"]
+        text.startswith("0.5 per point / 4 rounds x 4/3 x (delivered 10 - mean of the others asked")
+        for text in because["a"]
     )
 
 
