@@ -87,7 +87,7 @@ def linearity(largest: int, repeats: int, n: int = 10) -> list[dict[str, Any]]:
 
 
 def summary(ours: list[dict[str, Any]], peers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table of the README: what robustness costs, and what it costs elsewhere."""
+    """What robustness costs at every size, and what it costs elsewhere."""
     by_n = {row["n"]: row for row in peers}
     rows = []
     for row in ours:
