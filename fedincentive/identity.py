@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .entry import canonical
+from .entry import canonical, canonical_texts
 from .errors import PaymentError, ProvenanceError, SettingError
 from .messages import Broadcast, Enrol, Report, Update
 from .payments import quantise
@@ -94,8 +94,9 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     """What the center signs with every broadcast; `answered` is what reports answer to."""
     said = {"run": told.run, "round": told.round, "step": told.step, "phase": told.phase}
     said["s"] = {agent: float(points).hex() for agent, points in told.s.items()}
+    log = None if told.log is None else hashlib.sha256(canonical_texts(told.log).encode()).hexdigest()
     said |= {"reveal": told.reveal, "audits": _sha256(list(told.audits) or None)}
-    return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": _sha256(told.log)}))
+    return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": log}))
 
 
 def own_words(report: Report, scale: int, minor: int, s_max: int) -> dict[str, Any]:
