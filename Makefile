@@ -30,7 +30,7 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-fedml-examples test-flower test-flute test-nvflare test-nvflare-programs bench fuzz hostile docs wheels lint format system-deps clean python compiler python-fedml flute
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-fedml-examples test-flower test-flute test-nvflare test-nvflare-programs test-cluster bench fuzz hostile docs wheels lint format system-deps clean python compiler python-fedml flute
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
@@ -67,6 +67,9 @@ test-nvflare-programs: .venv/nvflare/.installed  ## the README's simulator and P
 
 test-flute: flute .venv/flute/.installed  ## the FLUTE plugin, with the checkout that FLUTE_HOME names
 	FLUTE_HOME="$(FLUTE_HOME)" $(call PYTEST,flute) tests/on_flute
+
+test-cluster: .venv/cluster/.installed  ## studies on a Ray cluster of two nodes on this machine
+	$(call PYTEST,cluster) tests/experiments/test_cluster.py
 
 demo: .venv/fedml/.installed  ## 2p-upbred in FedML on real digits: ledgers, a table, a picture, a report
 	.venv/fedml/bin/python examples/fedml/demo.py --out demo-output
@@ -208,6 +211,16 @@ flute:
 
 .venv/flute/.installed: $(WHEEL)/.built .venv/flute/.deps
 	@.venv/tools/bin/uv pip install -q --python .venv/flute/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
+	touch $@
+
+.venv/cluster/.deps: pyproject.toml Makefile | $(WHEEL)/.built
+	@echo "Making the environment with Ray (.venv/cluster) ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/cluster
+	.venv/tools/bin/uv pip install -q --python .venv/cluster/bin/python $(TORCH) "$$(ls $(WHEEL)/*.whl)[cluster,test-host]"
+	touch $@
+
+.venv/cluster/.installed: $(WHEEL)/.built .venv/cluster/.deps
+	@.venv/tools/bin/uv pip install -q --python .venv/cluster/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
 	touch $@
 
 .venv/fedml/.installed: $(WHEEL_FEDML)/.built .venv/fedml/.deps

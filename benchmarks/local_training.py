@@ -1,9 +1,9 @@
-"""Prints how fast agents train on this processor, against what its convolutions reach alone and a plain PyTorch loop.
+"""Prints how fast agents train on this processor, against its peak, what the convolutions reach alone and a plain PyTorch loop.
 
     python benchmarks/local_training.py [--turns N] [--agents N] [--points N] [--skip-tweets]
 
 All candidates of a model take turns in this one process, on all cores: ours with one agent per core, the plain loop
-(one DataLoader, model and optimizer per agent) with torch's threads, the convolutions with one stack per core. A ratio
+(one DataLoader, model and optimizer per agent) with torch's threads, the convolutions with one stack per core, and for the peak products of matrices, one per core. A ratio
 is the median over the turns of what both took in the same one. Random images: training takes as long on them as on
 real ones. All keep the memory they free (`keep_memory`), the plain loop too, which gains as much by it. The tweets'
 round is played by the center, updates and server Adam included, dense and with the rows in use.
@@ -69,6 +69,19 @@ def stack(model: torch.nn.Module, example: torch.Tensor) -> list[tuple[torch.Ten
     return found
 
 
+def product(size: int = 1024) -> Callable[[], float]:
+    """A product of two square matrices per core, which is as fast as a processor gets; returns how many FLOP."""
+    square = torch.randn(size, size)
+    out = [torch.empty(size, size) for _ in range(CORES)]
+    pool = ThreadPoolExecutor(CORES, initializer=torch.set_num_threads, initargs=(1,))
+
+    def run() -> float:
+        list(pool.map(lambda each: [torch.mm(square, square, out=each) for _ in range(8)], out))
+        return 8 * CORES * 2.0 * size**3
+
+    return run
+
+
 def convolutions_alone(layers: list[tuple[torch.Tensor, ...]], batches: int) -> None:
     torch.set_num_threads(1)
     with torch.no_grad():
@@ -95,8 +108,10 @@ def images(name: str, shape: tuple[int, ...], turns: int, agents: int, points: i
     layers, count = stack(model, x[0, :1]), agents * -(-points // BATCH)
     pool = ThreadPoolExecutor(CORES)
     shares = [count // CORES + (k < count % CORES) for k in range(CORES)]
+    peak = product()
     seconds = take_turns(
         {
+            "peak": peak,
             "convolutions": lambda: list(pool.map(lambda n: convolutions_alone(layers, n), shares)),
             "plain loop": lambda: plain_loop(peer, shards, w),
             "ours": lambda: ours.updates(w, requests, 0),
@@ -106,11 +121,13 @@ def images(name: str, shape: tuple[int, ...], turns: int, agents: int, points: i
     )
     whole, alone = per_example(model, x[0, :1]), per_example(model, x[0, :1], only=torch.nn.Conv2d)
     trained = whole * agents * points
-    work = {"convolutions": alone * count * BATCH, "plain loop": trained, "ours": trained}
+    work = {"peak": peak(), "convolutions": alone * count * BATCH, "plain loop": trained, "ours": trained}
     speed = {n: f / seconds[n] / 1e9 for n, f in work.items()}
     print(f"{name}: {models.size(model):,} parameters, {whole / 1e6:.0f} MFLOP to train on an example, batch {BATCH}")
     for n, rate in speed.items():
         print(f"  {n:<13} {np.median(rate):6.1f} GFLOP/s on {CORES} cores")
+    part = np.median(speed["ours"] / speed["peak"])
+    print(f"  ours / peak, the largest product of matrices: {part:.2f}")
     part = np.median(speed["ours"] / speed["convolutions"])
     print(f"  ours / convolutions alone: {part:.2f} of their GFLOP/s (bar 0.50)")
     print(f"  plain loop / ours: {np.median(seconds['plain loop'] / seconds['ours']):.2f} in time (bar 2)")

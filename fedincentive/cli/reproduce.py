@@ -16,7 +16,11 @@ import click
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, metavar="DIR")
 @click.option("--seeds", type=click.IntRange(1), help="Runs per setting; the preset's own when not given.")
 @click.option(
-    "--on", "only", multiple=True, metavar="DATASET", help="Only this data set (cifar10, femnist, sent140, digits)."
+    "--on",
+    "places",
+    multiple=True,
+    metavar="DATASET|ray://HOST:PORT",
+    help="Only this data set (cifar10, femnist, sent140, digits); or on the machines of this Ray cluster.",
 )
 @click.option("--resume", is_flag=True, help="Continue where an interrupted run stopped.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes, one thread each; all cores when not given.")
@@ -28,7 +32,7 @@ def reproduce(
     directory: Path | None,
     out: Path,
     seeds: int | None,
-    only: tuple[str, ...],
+    places: tuple[str, ...],
     resume: bool,
     jobs: int | None,
     budget: str | None,
@@ -42,11 +46,16 @@ def reproduce(
     """
     try:
         from ..experiments import runner
+        from ..experiments.cluster import SCHEME
         from ..experiments.studies import STUDIES
     except ImportError as error:
         raise click.ClickException(
             f"{error.name} is needed for the experiments: pip install 'fedincentive[torch,plots]'."
         ) from error
+    clusters = [place for place in places if place.startswith(SCHEME)]
+    if len(clusters) > 1:
+        raise click.UsageError(f"--on names two clusters, {clusters[0]} and {clusters[1]}: give one.")
+    only = [place for place in places if place not in clusters]
     chosen = list(STUDIES) if names == ("all",) else list(names)
     for name in chosen:
         runner.find(name)
@@ -57,7 +66,8 @@ def reproduce(
             try:
                 folder = runner.run(
                     name, out, preset=preset, directory=directory, seeds=seeds, resume=resume, jobs=jobs, only=only,
-                    budget=budget, say=lambda line: click.echo(line, err=True),
+                    budget=budget, cluster=clusters[0] if clusters else None,
+                    say=lambda line: click.echo(line, err=True),
                 )  # fmt: skip
             except KeyboardInterrupt:
                 raise click.ClickException(

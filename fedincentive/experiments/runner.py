@@ -20,11 +20,14 @@ import json
 import logging
 import multiprocessing
 import os
+import platform
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +39,12 @@ from ..checks import nearest
 from ..errors import RunError, SettingError
 from ..files import cell
 from . import data, figures, presets
+from .cluster import Cluster
 from .environment import machine, versions
 from .forecast import fitted, forecast, seconds_of
 from .studies import STUDIES, Bench, Case, Record, Study, label
 
+OWNER = "owner"  # the file that says who plays the study on a cluster
 POLL = 0.5  # seconds between looks at what the workers have written
 
 
@@ -54,11 +59,13 @@ def run(
     jobs: int | None = None,
     only: Sequence[str] | None = None,
     budget: str | None = None,
+    cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Play the study called `name`, write results and figures into OUT/name, and return that directory.
 
     `budget` is a time such as 2h: seeds and rounds are left out until the forecast fits, and `say` is told which.
+    `cluster` is the address of a Ray cluster, such as ray://HEAD:10001, whose machines all see `out`.
     """
     study = find(name)
     chosen = _chosen(name, preset, only)
@@ -75,7 +82,7 @@ def run(
         given = _again(folder, asked, resume)
     cases = study.cases(given)
     started, used = time.time(), _processor_seconds()
-    _play(study, cases, given, folder, directory, jobs or os.cpu_count() or 1)
+    _play(study, cases, given, folder, directory, jobs or os.cpu_count() or 1, cluster)
     _collect(study, cases, folder, seconds=time.time() - started, used=_processor_seconds() - used)
     draw(folder)
     return folder
@@ -166,7 +173,15 @@ def _again(folder: Path, asked: Mapping[str, Any], resume: bool) -> dict[str, An
     return before["settings"]
 
 
-def _play(study: Study, cases: list[Case], given: Mapping[str, Any], folder: Path, directory: Any, jobs: int) -> None:
+def _play(
+    study: Study,
+    cases: list[Case],
+    given: Mapping[str, Any],
+    folder: Path,
+    directory: Any,
+    jobs: int,
+    cluster: str | None = None,
+) -> None:
     by_job: dict[str, list[Case]] = {}
     for case in cases:
         by_job.setdefault(study.job(case), []).append(case)
@@ -178,9 +193,12 @@ def _play(study: Study, cases: list[Case], given: Mapping[str, Any], folder: Pat
     with bar:
         if not todo:
             return
+        if cluster is not None:
+            _spread(study, todo, given, folder.resolve(), directory and Path(directory).resolve(), cluster, bar)
+            return
         if jobs == 1 or len(todo) == 1:
             for job, left in todo.items():
-                _work(study.name, job, left, given, folder, directory, bar, workers=jobs)
+                _work(study.name, job, left, given, folder, directory, bar=bar, workers=jobs)
             return
         _pool(study, todo, given, folder, directory, min(jobs, len(todo)), bar)
 
@@ -191,21 +209,47 @@ def _pool(
     """One process per core, each with one thread: runs are independent, so all cores are busy all the time."""
     workers = max(1, (os.cpu_count() or 1) // jobs)  # fewer jobs than cores: each trains several agents at a time
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures: set[Future] = {
-            pool.submit(_work, study.name, job, left, given, folder, directory, parent=os.getpid(), workers=workers)
-            for job, left in todo.items()
-        }
-        try:
-            while futures:
-                finished, futures = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
-                bar.n = sum(len(lines(path)) for path in _raw(folder))
-                bar.refresh()
-                for future in finished:
-                    future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        play = partial(_work, parent=os.getpid(), workers=workers)
+        work = [(study.name, job, left, given, folder, directory) for job, left in todo.items()]
+        _wait({pool.submit(play, *each) for each in work}, folder, bar)
+
+
+def _spread(
+    study: Study, todo: Mapping[str, list[Case]], given: Any, folder: Path, directory: Any, cluster: str, bar: tqdm
+) -> None:
+    """On a cluster. Workers that an earlier run has left there write nothing more once the file OWNER has changed."""
+    with Cluster(cluster) as machines:
+        owner = uuid.uuid4().hex
+        (folder / OWNER).write_text(owner, encoding="utf-8")
+        work = [(study.name, job, left, given, folder, directory, owner) for job, left in todo.items()]
+        _wait({machines.submit(_work, *each) for each in work}, folder, bar)
+        (folder / OWNER).unlink()
+
+
+def _wait(futures: set[Future], folder: Path, bar: tqdm) -> None:
+    """Until all jobs are done; the first error ends it."""
+    try:
+        while futures:
+            finished, futures = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
+            bar.n = sum(len(lines(path)) for path in _raw(folder))
+            bar.refresh()
+            for future in finished:
+                future.result()
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def _owned(folder: Path, owner: str | None) -> bool:
+    """Whether a worker on a cluster is still wanted; elsewhere it always is."""
+    try:
+        return owner is None or (folder / OWNER).read_text(encoding="utf-8") == owner
+    except OSError as error:
+        raise RunError(
+            f"{folder} is not to be read on {platform.node()} ({error.strerror}): with --on ray://... --out must be on "
+            "storage that every machine of the cluster sees."
+        ) from error
 
 
 def _work(
@@ -215,12 +259,16 @@ def _work(
     given: Any,
     folder: Path,
     directory: Any,
+    owner: str | None = None,
+    *,
     bar: tqdm | None = None,
     parent: int | None = None,
     workers: int = 1,
 ) -> None:
     """The cases of one job, in one process with one thread per agent in training; each is on disk before the next
     begins, and where the preset keeps rounds, so is each round."""
+    if not _owned(folder, owner):
+        return
     import torch
 
     from .training import keep_memory
@@ -231,16 +279,20 @@ def _work(
     study, stem = find(name), re.sub(r"[^\w.-]", "_", job)
     raw = folder / "raw" / f"{stem}.jsonl"
     kept = lines(raw)
+    done = {label(record["case"]) for record in kept}  # by a worker whose machine was lost
+    cases = [case for case in cases if label(case) not in done]
     raw.write_text("".join(_line(record) for record in kept), encoding="utf-8")  # without a line cut off by a crash
     states = folder / "state" / stem if given.get("keep_rounds") else None
     begun = 0 if states is not None else len(kept)  # a case that goes on goes on in its ledger
-    with ledger.open(_book(folder, stem, begun)) as book, raw.open("a", encoding="utf-8") as file:
+    with ledger.open(_book(folder, stem, begun, anew=states is None)) as book, raw.open("a", encoding="utf-8") as file:
         bench = Bench(given, directory, book, states, workers)
         for case in cases:
             if parent is not None and os.getppid() != parent:
                 return  # the run was killed; whoever resumes it writes these files from now on
             bench.seconds, before = [], time.process_time()
             result = study.play(case, bench)
+            if not _owned(folder, owner):
+                return
             timing: Record = {"processor_seconds": round(time.process_time() - before, 4)}
             if bench.seconds:
                 timing["seconds"] = [round(x, 4) for x in bench.seconds]
@@ -253,9 +305,14 @@ def _work(
                 bar.update()
 
 
-def _book(folder: Path, stem: str, begun: int) -> Path:
-    """The job's ledger; a job resumed half-way gets a new one, as the case it broke off in may be half in the old."""
-    return folder / "ledger" / (f"{stem}.db" if not begun else f"{stem}-from-{begun}.db")
+def _book(folder: Path, stem: str, begun: int, *, anew: bool) -> Path:
+    """The job's ledger. A job resumed half-way gets a new one, as the case it broke off in may be half in the old; what
+    is there under the new one's name holds nothing but such a case."""
+    path = folder / "ledger" / (f"{stem}.db" if not begun else f"{stem}-from-{begun}.db")
+    if anew:
+        for ending in ("", "-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+    return path
 
 
 def _collect(study: Study, cases: list[Case], folder: Path, seconds: float, used: float) -> None:
