@@ -1,12 +1,14 @@
-"""Prints how fast agents train on this processor, against its peak, what the convolutions reach alone and a plain PyTorch loop.
+"""Prints how fast agents train on this processor: against its peak, against its convolutions alone, and against a plain
+PyTorch loop.
 
     python benchmarks/local_training.py [--turns N] [--agents N] [--points N] [--skip-tweets]
 
 All candidates of a model take turns in this one process, on all cores: ours with one agent per core, the plain loop
-(one DataLoader, model and optimizer per agent) with torch's threads, the convolutions with one stack per core, and for the peak products of matrices, one per core. A ratio
-is the median over the turns of what both took in the same one. Random images: training takes as long on them as on
-real ones. All keep the memory they free (`keep_memory`), the plain loop too, which gains as much by it. The tweets'
-round is played by the center, updates and server Adam included, dense and with the rows in use.
+(one DataLoader, model and optimizer per agent) with torch's threads, the convolutions with one stack per core, and for
+the peak one product of large matrices per core. A ratio is the median over the turns of what both took in the same one.
+Random images: training takes as long on them as on real ones. All keep the memory they free (`keep_memory`), the plain
+loop too, which gains as much by it. The tweets' round is played by the center, updates and server Adam included, dense
+and with the rows in use.
 """
 
 from __future__ import annotations
