@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ from missing import missing
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> None:
+    """Studies and benchmarks silence the package; whoever reads its log after them must not notice."""
+    logging.getLogger("fedincentive").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

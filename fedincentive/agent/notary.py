@@ -67,6 +67,7 @@ class Notary:
         self._followed = self._earlier()
         self.folder = None if folder is None else folder / name_in_files(key.name)
         self._state: dict[str, Any] = {}
+        self._witnessed: tuple[dict[str, Any], Witness | None] = {}, None  # a state, and the witness that it is of
         self._answers: dict[str, Any] = {}
         if durable and self.folder is not None and (self.folder / MEMORY).exists():
             self._state = read_json(self.folder / MEMORY)
@@ -325,7 +326,10 @@ class Notary:
             kept = self._state.get("witness") or self._seen_in_earlier_runs(note, shown)
             if kept is not None and kept["origin"] != note.head.origin and note.is_signed_by(self.center):
                 raise self._two("another ledger than before", kept["notes"][-1], note)
-            witness = Witness(note.head.origin, self.center, kept)
+            known, checked = self._witnessed  # what was checked before is not checked again with every broadcast
+            witness = (
+                Witness(note.head.origin, self.center, kept) if checked is None or kept is not known else checked.copy()
+            )
             before = witness.last.size if witness.last else 0
             if kept is not None and 0 < before < note.head.size and str(before) not in shown["proofs"]:
                 unproven = self._two("no proof that it extends what was seen", kept["notes"][-1], note)
@@ -333,8 +337,9 @@ class Notary:
                 raise ProvenanceError("there is no proof that it extends what was seen; the message may be old")
             witness.check(str(note), [from_base64(one) for one in shown["proofs"].get(str(before), [])])
             self._receive(shown, note, before, agreed)
-            self._state["witness"] = witness.state
-            self._follow(witness.state)
+            self._state["witness"] = seen = witness.state
+            self._witnessed = seen, witness
+            self._follow(seen)
         except LogForked as fork:
             self._keep(f"fork-{told.round:06d}.json", canonical(fork.evidence))
             self._state["forked"] = fork.evidence

@@ -34,6 +34,12 @@ class Witness:
             note = self._read(text)
             self._notes[note.head.size] = note
 
+    def copy(self) -> Witness:
+        """The same memory, which goes its own way from here."""
+        made = Witness(self.origin, self.log_key)
+        made._notes = dict(self._notes)
+        return made
+
     @property
     def state(self) -> dict[str, Any]:
         return {"origin": self.origin, "key": self.log_key.vkey, "notes": list(map(str, self._notes.values()))}
