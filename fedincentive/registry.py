@@ -8,15 +8,12 @@ A package adds to a registry in its pyproject.toml, without importing anything o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from .checks import nearest
 from .errors import SettingError
-
-Hint = Callable[[str, Sequence[str]], str]  # from an unknown name and the known ones to the end of the sentence
-
 
 class Registry:
     """What is known under a name in one group; ours cannot be replaced. Whoever asks checks what a package offers.
@@ -29,9 +26,8 @@ class Registry:
     fedincentive.errors.SettingError: There is no colour 'rad'. Did you mean 'red'?
     """
 
-    def __init__(self, group: str, ours: Mapping[str, Any], what: str, hint: Hint | None = None) -> None:
+    def __init__(self, group: str, ours: Mapping[str, Any], what: str) -> None:
         self.group, self.ours, self.what = group, ours, what
-        self._hint = hint or (lambda name, known: f".{nearest(name, known)}")
 
     def names(self) -> list[str]:
         """Every name `find` knows, ours first; nothing is loaded."""
@@ -43,7 +39,7 @@ class Registry:
             return self.ours[name]
         point = self._installed().get(name)
         if point is None:
-            raise SettingError(f"There is no {self.what} {name!r}{self._hint(str(name), self.names())}")
+            raise SettingError(f"There is no {self.what} {name!r}.{nearest(name, self.names())}")
         try:
             return point.load()
         except Exception as error:  # a package of others may fail in any way

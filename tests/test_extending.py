@@ -118,7 +118,7 @@ def test_a_rule(installed: Path, tmp_path: Path) -> None:
     file = game(tmp_path, mechanism="fedavg", aggregation="midpoint", alpha=0.3)
     assert "complete" in command(installed, tmp_path, "play", file)
     said = run(installed, tmp_path, "-m", "fedincentive.cli", "play", game(tmp_path, aggregation="midpont"))
-    assert said.returncode == 1 and "did you mean 'midpoint'" in said.stderr and "Traceback" not in said.stderr
+    assert said.returncode == 1 and "Did you mean 'midpoint'" in said.stderr and "Traceback" not in said.stderr
     code = "import numpy as np; from fedincentive.aggregation import rule; "
     code += "print(rule('midpoint').use([np.float64([v]) for v in (1, 2, 4, 90)], alpha=0.25))"
     assert run(installed, tmp_path, "-c", code).stdout == "[3.]\n"

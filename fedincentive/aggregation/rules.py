@@ -13,10 +13,10 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from ..checks import nearest
 from ..errors import SettingError
 from ..registry import Registry
 from ..settings import Settings
@@ -298,9 +298,7 @@ def composed(name: str) -> Rule:
     *first, last = name.split("+")
     unknown = [word for word in first if word not in BEFORE]
     if unknown:
-        raise SettingError(
-            f"{name!r}: {unknown[0]!r} cannot stand before a rule{nearest_of_all(unknown[0], list(BEFORE))}"
-        )
+        raise SettingError(f"{name!r}: {unknown[0]!r} cannot stand before a rule.{nearest(unknown[0], BEFORE)}")
     befores, base = [BEFORE[word] for word in first], rule(last)
     if "center" in base.options:
         raise SettingError(f"{name!r}: rule {last} clips around a center, and nothing can stand before it.")
@@ -329,11 +327,7 @@ def composed(name: str) -> Rule:
     )
 
 
-def nearest_of_all(word: str, known: Sequence[str]) -> str:
-    return f"; did you mean {get_close_matches(word, known, n=1, cutoff=0.0)[0]!r}? Known: {', '.join(known)}."
-
-
-REGISTRY = Registry("fedincentive.rules", {ours.name: ours for ours in OURS}, "aggregation rule", nearest_of_all)
+REGISTRY = Registry("fedincentive.rules", {ours.name: ours for ours in OURS}, "aggregation rule")
 
 
 def names() -> list[str]:

@@ -75,8 +75,12 @@ def aggregate(updates: tuple[Path, ...], name: str, memory: int, evidence: bool,
     from tqdm import tqdm
 
     from ..aggregation import StoredUpdates, rule
-    from ..aggregation.formats import expanded, open_update
+    from ..aggregation.formats import NUMPY, TORCH, expanded, open_update
 
+    if out.suffix.lower() in (*TORCH, *NUMPY):
+        raise click.UsageError(
+            f"--out {out}: the result is a safetensors file. Name it {out.with_suffix('.safetensors').name}."
+        )
     updates = tuple(expanded(updates))
     given = {option: value for option, value in common.items() if value is not None}
     try:

@@ -132,7 +132,7 @@ def test_buckets_are_drawn_by_the_seed():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nmm+median", "'nmm' cannot stand before a rule; did you mean 'nnm'"),
+        ("nmm+median", "'nmm' cannot stand before a rule. Did you mean 'nnm'"),
         ("median+krum", "'median' cannot stand before a rule"),
         ("nnm", "'nnm' makes updates for a rule, which is to come after it: nnm\\+trimmed-mean"),
         ("arc+nnm", "'nnm' makes updates for a rule"),

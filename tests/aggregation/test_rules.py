@@ -104,13 +104,21 @@ def test_the_command_knows_every_rule(files, name: str) -> None:
             "--weights does not go with --rule median: it may belong to --rule mean,",
         ),
         (["--rule", "krum", "--f", "1", "--nan-policy", "drop"], "--nan-policy does not go with --rule krum"),
-        (["--rule", "crum", "--f", "1"], "no aggregation rule 'crum'; did you mean 'krum'?"),
+        (["--rule", "crum", "--f", "1"], "no aggregation rule 'crum'. Did you mean 'krum'?"),
+        (["--rule", "nope", "--f", "1"], "no aggregation rule 'nope'. Known: bulyan, caf, centered-clipping, "),
         (["--rule", "krum", "--f", "7"], "Krum needs n >= 2f + 3 clients. Got f=7, n=15."),
     ],
 )
 def test_mistakes_are_met_in_words(files, words: list[str], message: str) -> None:
     done = command(*words, "--out", "out", *files)
     assert done.exit_code != 0 and message in done.output and not Path("out").exists()
+
+
+@pytest.mark.parametrize("name", ["model.npy", "model.NPZ", "model.pt", "model.bin"])
+def test_a_result_is_not_written_under_the_name_of_another_format(files, name: str) -> None:
+    done = command("--rule", "median", "--out", name, *files)
+    assert done.exit_code == 2 and not Path(name).exists()
+    assert f"--out {name}: the result is a safetensors file. Name it model.safetensors." in done.output
 
 
 def test_the_help_says_what_each_rule_needs() -> None:
@@ -136,7 +144,7 @@ def test_a_rule_of_another_package(house, files) -> None:
     assert aggregation.names() == [*NAMES, "shrunk-mean"]
     expected = {name: sum(update[name] for update in X) / 15 * 0.5 for name in X[0]}
     assert same(found(X, factor=0.5), expected)
-    with pytest.raises(SettingError, match="'shrunk_mean'; did you mean 'shrunk-mean'"):
+    with pytest.raises(SettingError, match="'shrunk_mean'. Did you mean 'shrunk-mean'"):
         rule("shrunk_mean")
     done = command("--rule", "shrunk-mean", "--clip", "0.5", "--out", "out", *files)
     assert done.exit_code == 0, done.output

@@ -182,5 +182,5 @@ def test_tensors_on_other_devices_and_kinds_are_refused():
 
 def test_rules_by_name():
     assert rule("trimmed-mean").call is trimmed_mean
-    with pytest.raises(SettingError, match="'trimed_mean'; did you mean 'trimmed-mean'"):
+    with pytest.raises(SettingError, match="'trimed_mean'. Did you mean 'trimmed-mean'"):
         rule("trimed_mean")

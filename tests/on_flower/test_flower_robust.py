@@ -203,7 +203,7 @@ def test_clipping_is_around_the_model_that_was_sent() -> None:
         ("median", {"clip": 1.0}, "clip does not go with rule median: it may belong to rule centered-clipping"),
         ("median", {"fraction_trian": 1.0}, "fraction_trian does not go with rule median: no rule takes it"),
         ("norm-clipping", {"clip": 1.0}, "rule norm-clipping is for changes of a model"),
-        ("meen", {}, "no aggregation rule 'meen'; did you mean 'mean'"),
+        ("meen", {}, "no aggregation rule 'meen'. Did you mean 'mean'"),
     ],
 )
 def test_mistakes_are_met_in_words(rule: str, options: dict, message: str) -> None:
