@@ -32,13 +32,20 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     run = Path(run)
     folders = [run] if (run / "results.jsonl").exists() else sorted(path.parent for path in run.glob("*/results.jsonl"))
     if not folders:
-        raise RunError(f"{run} holds no finished run: there is no results.jsonl in it. Finish it with --resume.")
+        raise RunError(_nothing_in(run))
     order = list(STUDIES)
     folders.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     path = Path(out) if out is not None else run / "report.html"
     html = page(folders).encode()
     replace(path, lambda file: file.write(html), durable=False)
     return path
+
+
+def _nothing_in(run: Path) -> str:
+    if (run / "manifest.json").exists():
+        return f"{run} holds a study that was not finished. Continue it with `fedincentive reproduce ... --resume`."
+    ledger = next(iter(sorted(run.glob("*.sqlite"))), "a ledger file")
+    return f"{run} is neither a run with a ledger nor a study of `fedincentive reproduce`. Name {ledger} or such a folder."
 
 
 def page(folders: Sequence[Path]) -> str:

@@ -75,6 +75,20 @@ def test_a_report_on_a_run_folder_is_written_into_it(run_folder):
     assert done.exit_code == 0 and "clinic" in (run_folder / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("notes.txt", "is neither a run with a ledger nor a study of `fedincentive reproduce`. Name a ledger file or"),
+        ("a.sqlite", "a.sqlite or such a folder."),
+        ("manifest.json", "holds a study that was not finished. Continue it with `fedincentive reproduce ... --resume`"),
+    ],
+)
+def test_a_report_on_any_other_folder_says_what_to_name(tmp_path, file, says):
+    (tmp_path / file).touch()
+    done = command("report", tmp_path)
+    assert done.exit_code == 1 and says in done.output and (file == "manifest.json") == ("--resume" in done.output)
+
+
 def test_a_folder_without_a_ledger_says_so(tmp_path):
     done = command("ledger", "balances", tmp_path)
     assert done.exit_code == 2 and "folder without a ledger" in done.output
