@@ -15,6 +15,7 @@ from typing import Any
 from .checks import nearest
 from .errors import SettingError
 
+
 class Registry:
     """What is known under a name in one group; ours cannot be replaced. Whoever asks checks what a package offers.
 

@@ -45,7 +45,8 @@ def _nothing_in(run: Path) -> str:
     if (run / "manifest.json").exists():
         return f"{run} holds a study that was not finished. Continue it with `fedincentive reproduce ... --resume`."
     ledger = next(iter(sorted(run.glob("*.sqlite"))), "a ledger file")
-    return f"{run} is neither a run with a ledger nor a study of `fedincentive reproduce`. Name {ledger} or such a folder."
+    said = f"{run} is neither a run with a ledger nor a study of `fedincentive reproduce`."
+    return f"{said} Name {ledger} or such a folder."
 
 
 def page(folders: Sequence[Path]) -> str:

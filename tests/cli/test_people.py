@@ -80,7 +80,7 @@ def test_a_report_on_a_run_folder_is_written_into_it(run_folder):
     [
         ("notes.txt", "is neither a run with a ledger nor a study of `fedincentive reproduce`. Name a ledger file or"),
         ("a.sqlite", "a.sqlite or such a folder."),
-        ("manifest.json", "holds a study that was not finished. Continue it with `fedincentive reproduce ... --resume`"),
+        ("manifest.json", "holds a study that was not finished. Continue it with `fedincentive reproduce"),
     ],
 )
 def test_a_report_on_any_other_folder_says_what_to_name(tmp_path, file, says):
