@@ -218,7 +218,8 @@ publisher = "me"
 serverapp = "server_app:app"
 clientapp = "client_app:app"
 
-# flwr run . local --stream --federation-config 'num-supernodes=4'
+# FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run . local --stream --federation-config 'num-supernodes=4'
+# (the variable lets Flower use the packages of this environment instead of looking for them on an index)
 [tool.flwr.app.config.incentive]
 mechanism = "2p-upbred"
 rounds = 3
@@ -331,7 +332,8 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
     "fedml": ({"fedml.yaml": FEDML, "main.py": MAIN}, "python main.py --cf fedml.yaml --run_id first"),
     "flower": (
         {"pyproject.toml": FLOWER, "server_app.py": SERVER, "client_app.py": CLIENT},
-        "flwr run . local --stream --federation-config 'num-supernodes=4'",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run . local --stream --federation-config "
+        "'num-supernodes=4'",
     ),
 }
 

@@ -20,6 +20,16 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "first-try"
 
 
+def test_the_command_it_prints_runs_at_once_in_flowers_own_simulation(flower: Any) -> None:
+    """In a shell without any of the variables that these tests use to keep Flower from the network."""
+    flower.env = {name: value for name, value in flower.env.items() if not name.startswith("FLWR_DISABLE")}
+    typed = flower.run("fedincentive new flower first-try").split("Try it: ")[1]
+    said = flower.run(typed)
+    assert "Before the first round" in said and "ended: complete" in said, said[-3000:]
+    (run,) = (flower.app / "first-try" / "fedincentive-runs").iterdir()
+    assert len(found := gains(run, cost=0.05)) == 4 and min(found.values()) > 0.0
+
+
 def played(project: Path, grid: Any, **incentive: Any) -> None:
     """With the run config as Flower reads it from the project's pyproject.toml."""
     config = {**get_fused_config_from_dir(project, {}), "incentive.output": str(project / "runs")}
@@ -37,5 +47,5 @@ def test_a_new_project_plays_as_it_is(project: Path, grid: Any) -> None:
 
 
 def test_a_config_in_which_most_lose_stops_with_the_page(project: Path, grid: Any) -> None:
-    with pytest.raises(Exception, match=r"agents lose[\s\S]*Before the first round[\s\S]*accept_losses: true"):
+    with pytest.raises(Exception, match=r"agents lose[\s\S]*Before the first round[\s\S]*accept_losses to true"):
         played(project, grid, **{"value-per-nat": 0.1})
