@@ -282,11 +282,18 @@ class Session:
             return f"Auditor {enrol.agent[:40]!r} does not come with its own key for run {self.settings.run!r}."
         return ""
 
-    def center(self, enrolled: Sequence[Enrol], w0: Update, buffers: Sequence[str] | frozenset[str] = ()) -> Center:
-        """A new center for the enrolled agents, or the saved one where the run is resumed."""
+    def center(
+        self,
+        enrolled: Sequence[Enrol],
+        w0: Update,
+        buffers: Sequence[str] | frozenset[str] = (),
+        classes: int | None = None,
+    ) -> Center:
+        """A new center for the enrolled agents, or the saved one where the run is resumed. `classes` is what models
+        tell apart, where the host knows it: it bounds what they can be worth."""
         resumed = self.resumes
         if not resumed:
-            self.foretell(enrolled)
+            self.foretell(enrolled, classes)
         self._center = Center.open(
             self.settings,
             self.mechanism,
@@ -305,19 +312,20 @@ class Session:
             self.log.info("Certified: %s", certified)
         return self._center
 
-    def foretell(self, enrolled: Sequence[Enrol]) -> None:
+    def foretell(self, enrolled: Sequence[Enrol], classes: int | None = None) -> None:
         """Log what to expect of the run, and stop it where most agents lose for certain and nobody accepted that."""
         if self.game is not None:
             return  # `fedincentive quote` says it of a game; the settings do not have its costs and values
-        page = outlook(self.mechanism, enrolled)
-        for line in page.lines:
-            self.log.info("%s", line)
+        page = outlook(self.mechanism, enrolled, classes)
         if page.bad and not self.host.accept_losses:
             raise SettingError(
                 f"{len(page.losers)} of {page.n} agents lose in run {self.settings.run!r} even if the model becomes "
-                "perfect:\n" + "\n".join(page.lines) + "\nLower incentive.cost, raise incentive.value_per_nat if the "
-                "model is worth more than that, or set accept_losses: true to play all the same."
+                "perfect, so it does not start.\n" + "\n".join(page.lines) + "\nCorrect incentive.cost or "
+                "incentive.value_per_nat where they are not what you mean, or set incentive.accept_losses to true to "
+                "play all the same."
             )
+        for line in page.lines:
+            self.log.info("%s", line)
 
     def saved(self, buffers: Sequence[str] | frozenset[str] = ()) -> Center | None:
         """The center of a run to resume, before anyone has enrolled again; None for a new run."""

@@ -12,7 +12,8 @@ from ..mechanisms import Mechanism
 from ..messages import Enrol
 from ..payments import Deposit
 
-NAMED = 3
+NAMED = 10
+UNKNOWN = 10  # classes, where the host does not know how many there are: for an example, never for a verdict
 STRIDES = 2  # with a constant price: nine tenths of the way, then all of it
 
 
@@ -30,25 +31,32 @@ class Outlook:
         return 2 * len(self.losers) > self.n
 
 
-def outlook(mechanism: Mechanism, enrolled: Sequence[Enrol]) -> Outlook:
+def outlook(mechanism: Mechanism, enrolled: Sequence[Enrol], classes: int | None = None) -> Outlook:
     """What the settings and the enrolments say of a run in which everyone gives all it has.
 
-        what an agent ends with  <=  loss_cap value_per_nat - cost_i s_max_i + payments
+        what an agent ends with  <=  most value_per_nat - cost_i s_max_i + payments
 
-    Its loss falls by at most `loss_cap` nats, so whoever is below 0 there loses for certain.
+    A perfect model has a loss of 0 and is worth ln(classes) nats; where the number of classes is not known here, at
+    most `loss_cap`. Whoever is below 0 there loses for certain.
     """
     settings, agents = mechanism.settings, tuple(sorted(e.agent for e in enrolled))
     has = {e.agent: float(e.s_max) for e in enrolled}
     s_max, costs = np.array([has[a] for a in agents]), np.array([settings.cost_of(a) for a in agents])
     everyone = mechanism.gives_all or not (mechanism.two_phases or mechanism.moves)
-    worth, spent = settings.loss_cap * settings.value_per_nat, costs * s_max
+    most = settings.loss_cap if classes is None else _nats(classes)
+    worth, spent = most * settings.value_per_nat, costs * s_max
     deposits = [p for p in mechanism.payments if isinstance(p, Deposit)]
     others = [p for p in mechanism.payments if p not in deposits]
     fixed = [p for p in others if p.steers or p.fixed]
     paid = sum((p.floats(agents, s_max) for p in fixed), start=np.zeros(len(agents)))
-    known = everyone and len(fixed) == len(others)
-    ends = worth - spent + paid
-    losers = {a: -float(end) for a, end in zip(agents, ends, strict=True) if end < 0.0} if known and spent.any() else {}
+    known, stated = everyone and len(fixed) == len(others), bool(spent.any())
+
+    def losing(value: float) -> dict[str, float]:
+        ends = value - spent + paid if known and stated else np.zeros(len(agents))
+        return {agent: -float(end) for agent, end in zip(agents, ends, strict=True) if end < 0.0}
+
+    losers = losing(worth)
+    example = losing(_nats(UNKNOWN) * settings.value_per_nat) if classes is None else {}
     lines = [
         f"Before the first round of {settings.run} ({mechanism.name}, {len(agents)} agents, {s_max.sum():g} points):"
     ]
@@ -56,16 +64,27 @@ def outlook(mechanism: Mechanism, enrolled: Sequence[Enrol]) -> Outlook:
     lines += _line("price", f"{_price(mechanism)}; {_costs(costs)}")
     lines += _line(
         "worth",
-        f"a model is worth at most {worth:g} to an agent (value_per_nat = {settings.value_per_nat:g} for each of at "
-        f"most {settings.loss_cap:g} nats; about {settings.value_per_nat * math.log(10):.4g} with 10 classes) and "
-        f"{worth * len(agents):g} to all; all points together cost {spent.sum():g}",
+        f"a model is worth at most {worth:.6g} to an agent ({_worth(settings.value_per_nat, most, classes)}) and "
+        f"{worth * len(agents):.6g} to all; all points together cost {spent.sum():g}",
     )
     if known and others:
         lines += _line("payments", _extremes(agents, paid, "receives", "pays", settings.currency))
-    lines += _line("loses", _losers(losers, known, bool(spent.any()), settings.currency))
+    lines += _line("loses", _losers(losers, example, known, stated, settings.currency))
     lines += _line("can owe", _owed(agents, s_max, others, deposits, settings.currency))
     lines += _line("not verified", _unverified(mechanism))
     return Outlook(tuple(lines), losers, len(agents))
+
+
+def _nats(classes: int) -> float:
+    """As a site counts: a model that knows nothing has this loss."""
+    return math.log(max(classes, 2))
+
+
+def _worth(per_nat: float, most: float, classes: int | None) -> str:
+    each = f"value_per_nat = {per_nat:g} for each of at most {most:.4g} nats"
+    if classes is not None:
+        return f"{each}: {classes} classes"
+    return f"{each}; at most {_nats(UNKNOWN) * per_nat:.4g} with {UNKNOWN} classes"
 
 
 def _line(title: str, text: str) -> list[str]:
@@ -81,7 +100,8 @@ def _rounds(mechanism: Mechanism, enrolled: Sequence[Enrol], costs: np.ndarray) 
     if np.any(slopes <= 0.0):
         agents = sorted(e.agent for e in enrolled)
         short = [agents[i] for i in np.flatnonzero(slopes <= 0.0)]
-        return f"ends short: {_first(short)} not paid above cost + tau; raise beta above {costs.max() + settings.tau:g}"
+        least = f"{costs.max() + settings.tau:g}"
+        return f"ends early: {_first(short)} paid less for a point than it costs; raise incentive.beta above {least}"
     gap = {e.agent: float(e.s_max - e.s0) for e in enrolled}
     gaps = np.array([gap[agent] for agent in sorted(gap)])
     if settings.gamma is None:
@@ -117,17 +137,24 @@ def _extremes(agents: Sequence[str], amounts: np.ndarray, up: str, down: str, un
     )
 
 
-def _losers(losers: dict[str, float], known: bool, stated: bool, unit: str) -> str:
+def _losers(losers: dict[str, float], example: dict[str, float], known: bool, stated: bool, unit: str) -> str:
     if not known:
         return "not known: agents choose what they give, or are paid on what happens in training"
     if not stated:
         return "not known without costs"
-    if not losers:
-        return "nobody for certain; the center does not know what the model will be worth to each"
-    worst = sorted(losers, key=lambda agent: (-losers[agent], agent))
-    told = ", ".join(f"{agent} at least {losers[agent]:.6g} {unit}" for agent in worst[:NAMED])
+    if losers:
+        return f"even if the model becomes perfect: {_amounts(losers, unit, 'at least ')}"
+    if example:
+        return f"nobody for certain; with {UNKNOWN} classes or fewer {_amounts(example, unit, 'at least ')}"
+    return "nobody for certain; the center does not know what the model will be worth to each"
+
+
+def _amounts(of: dict[str, float], unit: str, before: str = "") -> str:
+    """The largest first, and of the many only a count."""
+    worst = sorted(of, key=lambda agent: (-of[agent], agent))
+    told = ", ".join(f"{agent} {before}{of[agent]:.6g}" for agent in worst[:NAMED])
     more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
-    return f"{told}{more}, even if the model becomes perfect"
+    return f"{told}{more} {unit}" if not more else f"{told} {unit}{more}"
 
 
 def _owed(agents: Sequence[str], s_max: np.ndarray, others: Sequence, deposits: Sequence, unit: str) -> str:
@@ -135,12 +162,11 @@ def _owed(agents: Sequence[str], s_max: np.ndarray, others: Sequence, deposits: 
     if any(limit is None for limit in limits):
         return "there is no limit to what an agent can owe"
     owed = sum((limit for limit in limits if limit is not None), start=np.zeros(len(agents)))
-    worst = int(np.argmax(owed))
-    if owed[worst] <= 0.0:
-        return "nothing"
+    if owed.max() <= 0.0:
+        return "nobody can owe anything"
     held = [deposit.limits(agents, s_max) for deposit in deposits]
     beside = f", beside a deposit of up to {max(float(h.max()) for h in held if h is not None):.6g}" if held else ""
-    return f"at most {owed[worst]:.6g} {unit} ({agents[worst]}); each agent's own limit is in the terms{beside}"
+    return f"at most {_amounts(dict(zip(agents, owed.tolist(), strict=True)), unit)}{beside}"
 
 
 def _unverified(mechanism: Mechanism) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ... import mechanisms
@@ -34,10 +36,32 @@ def install() -> None:
     defenses.install()
 
 
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """A user's mistake is a sentence: where it ends the program, that is all it prints, without the way through FedML.
+
+    A program that catches the error sees it as ever.
+    """
+    try:
+        yield
+    except SettingError:
+        usual = sys.excepthook
+
+        def hook(kind: Any, error: Any, trace: Any) -> None:
+            if isinstance(error, SettingError):
+                print(f"fedincentive: {error}", file=sys.stderr)
+            else:
+                usual(kind, error, trace)
+
+        sys.excepthook = hook
+        raise
+
+
 def _choosing(original: Callable[..., Any]) -> Callable[..., Any]:
     from . import contribution
 
     @functools.wraps(original)
+    @told_plainly()
     def choose(  # type: ignore[no-untyped-def]
         self, args, device, dataset, model, client_trainer=None, server_aggregator=None
     ) -> Any:

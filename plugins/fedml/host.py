@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ class Host:
 
     def center(self, enrolled: Sequence[Enrol]) -> Center:
         """A new center for the enrolled agents, or the saved one where the run is resumed."""
-        return self._hooked(self.session.center(enrolled, self._w0, self._buffers))
+        return self._hooked(self.session.center(enrolled, self._w0, self._buffers, self._classes))
 
     def saved_center(self) -> Center | None:
         """The center of a run to resume, before anyone has enrolled again; None for a new run."""
@@ -157,6 +158,14 @@ class Host:
         if self.game is None:
             center.hooks = server_side.AggregatorHooks(self.aggregator)
         return center
+
+    @property
+    def _classes(self) -> int | None:
+        """Of the data; a trainer that makes its own sites may value models otherwise."""
+        given = self._given[0]
+        otherwise = isinstance(given, IncentiveClientTrainer) and type(given).site is not IncentiveClientTrainer.site
+        known = self.game is None and not otherwise and isinstance(self.classes, Integral)
+        return int(self.classes) if known else None
 
     @property
     def _w0(self) -> Any:

@@ -17,6 +17,7 @@ from ...game import max_regret
 from ...messages import SCALARS, RoundResult
 from .arrays import set_model, to_tensors
 from .client import Client
+from .dispatch import told_plainly
 from .host import Host
 from .metrics import record
 from .server import Server
@@ -41,6 +42,7 @@ class Runner:
         self.outcome: Outcome | None = None
         self._untested = False  # whether a failing test of the server's was shown in full
 
+    @told_plainly()
     def run(self) -> None:
         try:
             if self.args.training_type == "simulation" and self.args.backend == "sp":
@@ -73,8 +75,8 @@ class Runner:
                 self._serve(link)
             else:
                 self._answer(link, rank)
-        except BaseException:
-            log.exception("The run ends with an error on rank %d", rank)
+        except BaseException as error:
+            log.error("The run ends with an error on rank %d", rank, exc_info=not isinstance(error, SettingError))
             link.abort()
             raise
         link.close()

@@ -68,7 +68,9 @@ class IncentiveServer(their_server.OptimizationServer):
                 )
                 for name, site, s0 in zip(agents, sites, first, strict=True)
             ]
-            self.center = center = session.center([player.enrol() for player in players], w0)
+            self.center = center = session.center(
+                [player.enrol() for player in players], w0, classes=host.classes if game is None else None
+            )
             if game is None and not settings.resume:
                 self._evaluate([mode for mode, asked in (("test", "initial_rec"), ("val", "initial_val"))
                                 if self.config["server_config"].get(asked)])  # fmt: skip

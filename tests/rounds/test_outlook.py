@@ -18,9 +18,9 @@ SIZES = {"big": 300.0, "mid": 200.0, "small": 100.0}
 ENROLLED = [Enrol(name, size, size / 2) for name, size in SIZES.items()]
 
 
-def seen(**incentive: Any) -> Any:
+def seen(classes: int | None = None, **incentive: Any) -> Any:
     settings = Settings.read({"beta": "0.5", "cost": 0.1, **incentive})
-    return outlook(mechanisms.get(settings.mechanism, settings), ENROLLED)
+    return outlook(mechanisms.get(settings.mechanism, settings), ENROLLED, classes)
 
 
 def line(page: Any, title: str) -> str:
@@ -44,7 +44,31 @@ def test_who_loses_for_certain_and_at_least_how_much():
     page = seen()  # worth at most 10: big 10 - 30 + 75 > 0, mid 10 - 20 + 0, small 10 - 10 - 75
     assert page.losers == pytest.approx({"mid": 10.0, "small": 75.0})
     assert page.bad
-    assert line(page, "loses").startswith("small at least 75 credits, mid at least 10 credits, even if")
+    assert line(page, "loses") == "even if the model becomes perfect: small at least 75, mid at least 10 credits"
+
+
+def test_a_model_is_worth_no_more_than_its_classes():
+    """ln(2) nats at 10 each are 6.93: mid loses 20 - 6.93, although 10 nats (loss_cap) would make up for its cost."""
+    page = seen(classes=2, value_per_nat=10.0, beta="0.3")
+    assert page.losers == pytest.approx({"mid": 20 - 6.931472, "small": 45 + 10 - 6.931472}) and page.bad
+    assert line(page, "worth").startswith(
+        "a model is worth at most 6.93147 to an agent (value_per_nat = 10 for each of at most 0.6931 nats: 2 classes)"
+    )
+
+
+def test_where_classes_are_not_known_ten_are_an_example_and_stop_nothing():
+    page = seen(value_per_nat=5.0, beta="0.3")  # 10 ln 10 = 23.0 < 20 + 0: only as an example
+    assert page.losers == {"small": pytest.approx(5.0)} and not page.bad
+    page = seen(value_per_nat=10.0, beta="0.3")
+    assert page.losers == {} and line(page, "loses") == (
+        "nobody for certain; with 10 classes or fewer small at least 31.9741 credits"
+    )
+
+
+def test_the_most_that_each_can_owe():
+    # nothing delivered while the others give everything: 0.5 times their mean
+    assert line(seen(), "can owe") == "at most small 125, mid 100, big 75 credits"
+    assert line(seen(mechanism="fedavg"), "can owe") == "nobody can owe anything"
 
 
 def test_without_costs_or_where_agents_choose_nobody_is_called_a_loser():
@@ -58,7 +82,9 @@ def test_the_rounds_of_a_given_gamma_are_those_of_theorem_2():
     # the largest gap is 150, each round moves gamma (beta - cost) = 0.5 x 0.4
     assert line(seen(gamma=0.5), "phase 1").startswith("about 750 rounds, 2250 messages")
     assert "leave incentive.gamma out" in line(seen(gamma=0.5, round_limit=700), "phase 1")
-    assert line(seen(cost={"big": 0.1, "mid": 0.6, "small": 0.1}), "phase 1").startswith("ends short: mid is not paid")
+    assert line(seen(cost={"big": 0.1, "mid": 0.6, "small": 0.1}), "phase 1") == (
+        "ends early: mid is paid less for a point than it costs; raise incentive.beta above 0.6"
+    )
 
 
 @pytest.mark.parametrize("accepts", [False, True])
@@ -72,10 +98,10 @@ def test_a_run_in_which_most_lose_stops_with_the_page_unless_accepted(tmp_path, 
                 session.center(ENROLLED, {})
             else:
                 with pytest.raises(
-                    SettingError, match=r"2 of 3 agents lose[\s\S]*small at least 75[\s\S]*accept_losses"
+                    SettingError, match=r"2 of 3 agents lose[\s\S]*small at least 75[\s\S]*accept_losses to true"
                 ):
                     session.center(ENROLLED, {})
     finally:
         session.close()
-    assert any("Before the first round" in text for text in caplog.messages)
+    assert any("Before the first round" in text for text in caplog.messages) == accepts  # never twice
     assert (tmp_path / "run" / "state").exists() == accepts
