@@ -135,7 +135,7 @@ def beta_dom(game: Game, w: Array | None = None) -> float | None:
 
 @dataclass(frozen=True)
 class Bound:
-    """One agent's demand on beta: at least `low`, at most `high`, and why."""
+    """One agent's demand on beta: at least `low`, at most `high`, and what for."""
 
     agent: str
     low: float
@@ -144,10 +144,10 @@ class Bound:
 
     def __str__(self) -> str:
         if self.low > self.high:
-            return f"{self.agent}: {self.why} fails for every beta"
-        ends = [f"beta >= {self.low:.6g}"] if self.low > 0.0 else []
-        ends += [f"beta <= {self.high:.6g}"] if np.isfinite(self.high) else []
-        return f"{self.agent}: {self.why} needs {' and '.join(ends)}"
+            return f"no price lets {self.agent} {self.why}"
+        ends = [f"at least {self.low:.6g}"] if self.low > 0.0 else []
+        ends += [f"at most {self.high:.6g}"] if np.isfinite(self.high) else []
+        return f"{self.agent} needs {' and '.join(ends)} to {self.why}"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ class BetaRange:
         if self.empty:
             more = f"; and {len(self.blocking) - 5} more" if len(self.blocking) > 5 else ""
             return "none: " + "; ".join(str(bound) for bound in self.blocking[:5]) + more
-        return f"[{self.low:.6g}, {'no limit' if np.isinf(self.high) else f'{self.high:.6g}'}]"
+        if np.isinf(self.high):
+            return "any" if self.low <= 0.0 else f"{self.low:.6g} or more"
+        return f"{self.low:.6g} to {self.high:.6g}"
 
 
 def rational(game: Game, base: Array, outside: Array, paid: Array) -> list[Bound]:
@@ -186,7 +188,7 @@ def rational(game: Game, base: Array, outside: Array, paid: Array) -> list[Bound
         elif missing[i] > slack[i]:
             low, high = np.inf, 0.0  # it does not gain from beta and loses even without payment
         if low > 0.0 or np.isfinite(high):
-            bounds.append(Bound(name, low, high, "individual rationality"))
+            bounds.append(Bound(name, low, high, "end no worse off than alone"))
     return bounds
 
 
@@ -195,12 +197,12 @@ def affordable(game: Game, paid: Array, beside: Array) -> list[Bound]:
     if game.budget is None:
         return []
     known = np.flatnonzero(np.isfinite(game.budget))
-    return _at_most(game, -paid, -beside, game.budget, known, "its budget")
+    return _at_most(game, -paid, -beside, game.budget, known, "stay within its budget")
 
 
 def capped(game: Game, worst: Array, beside: Array, cap: float) -> list[Bound]:
     """beta worst_i + beside_i <= cap: worst_i is the most it can owe for one unit of beta, whatever it does."""
-    return _at_most(game, worst, beside, np.full(game.n, cap), np.arange(game.n), f"the cap of {cap:g} (most_owed)")
+    return _at_most(game, worst, beside, np.full(game.n, cap), np.arange(game.n), f"owe at most {cap:g} (most_owed)")
 
 
 def _at_most(game: Game, rate: Array, beside: Array, most: Array, whose: NDArray[np.intp], why: str) -> list[Bound]:

@@ -26,7 +26,6 @@ from .steps import kappa
 REST_AGENTS, REST_SWEEPS = 20, 50  # best replies are searched for, so they are kept to small games
 REST_ROUNDS = 2_000  # of the gradient dynamics in larger ones
 FORETOLD = 1_000  # agents whose phase 1 is played beforehand
-SHOWN = 40  # rows of the printed table; JSON has them all
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,7 @@ class Quote:
     deficit: float | None  # what the treasury pays over the run; None where that is not known
     assumptions: tuple[str, ...]
     most_owed: float | None = None  # the cap on what anyone can owe, whatever it does
+    point_costs: tuple[float, float] | None = None  # what a last point costs its owner, the least and the most
 
     @property
     def losers(self) -> tuple[str, ...] | None:
@@ -92,6 +92,8 @@ class Quote:
         return values
 
     def __str__(self) -> str:
+        from .quote_text import render
+
         return render(self)
 
 
@@ -142,6 +144,7 @@ def quote(
     lost = sum((payment.withheld(game, w, s) for payment in payments), start=np.zeros(game.n))
     base = game.values(w, s) - lost - game.costs(s)
     rows = _terms(game, payments, w, s, base, outside, gains, cap)
+    last = game.cost.slope(game.s_max)
     lumps, reason = _lump_proposal(rows, margin, _rounding(payments, price))
     return Quote(
         mechanism=mechanism,
@@ -166,13 +169,14 @@ def quote(
         deficit=_deficit(game, payments, w, s),
         assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
         most_owed=cap,
+        point_costs=(float(last.min()), float(last.max())),
     )
 
 
 def _shown_price(payment: Payment, price: Fraction | None, proposed: bool) -> str:
     if price is None or payment.price != price:
         return payment.summary()
-    return f"beta = {_decimal(price)} per point ({'proposed' if proposed else 'as given'})"
+    return f"{_decimal(price)} per point ({'proposed' if proposed else 'as given'})"
 
 
 def _deficit(game: Game, payments: Sequence[Payment], w: Array, s: Array) -> float | None:
@@ -338,7 +342,7 @@ def _dear(game: Game, beta: float) -> tuple[str, ...]:
 
 
 def _stable(game: Game, gains: Array) -> list[Bound]:
-    why = "s_max as its best reply"
+    why = "gain by giving everything"
     return [Bound(game.agents[i], float(gains[i]), math.inf, why) for i in np.flatnonzero(gains > 0.0)]
 
 
@@ -450,118 +454,35 @@ def _assumptions(
 ) -> tuple[str, ...]:
     said = ["The costs and valuations are those of the game file; nobody has verified them."]
     if game.optimum() is None:
-        said.append("w is the starting model w0: w_OPT is not known for this valuation.")
+        said.append("The model is the first one (w0): where training leads is not known for this valuation.")
     elif full_contribution:
-        said.append("w is w_OPT, the model that training approaches; everyone delivers s_max in every training round.")
+        said.append("The model is the one that training approaches; everyone delivers everything in every round of it.")
     else:
-        said.append("w is the best model for what everyone gives.")
+        said.append("The model is the best one for what everyone gives.")
     if not full_contribution:
         said.append(
-            "Everyone gives what is best for it: nobody gains by moving alone."
+            "Everyone gives what is best for it: nobody gains by giving more or less alone."
             if rested
-            else "Where everyone gives what is best for it was not found: the starting point is shown."
+            else "No point was found where everyone gives what is best for it: the starting point is shown."
         )
     elif not stable:
         said.append(
-            "s_max is NOT an equilibrium on these terms: somebody gains by giving less, and phase 1 may stop short."
+            "Giving everything is NOT an equilibrium on these terms: somebody gains by giving less, and phase 1 may "
+            "end early."
         )
     said += [note for payment in payments for note in payment.notes(game.n)]
-    if any(payment.price for payment in payments):
-        said.append("Accepted beta: nobody worse off than alone, nobody pays above its budget while delivering s_max.")
     if game.outside_option is not None:
-        said.append("The outside options are as stated in the game file.")
+        said.append("Alone: what the game file says that each has without the others (outside_option).")
     elif outside is not None:
-        said.append("The outside option is the agent's best utility training alone on its own data.")
+        said.append("Alone: the agent's best utility when it trains on its own data only.")
     else:
-        said.append("No outside option is known, so individual rationality is not checked.")
+        said.append("What an agent has alone is not known, so nobody can be said to lose.")
     if not game.concave:
-        said.append("The utilities are not known concave: beta_NE is a lower bound from a search.")
+        said.append("The utilities may not be concave: the price that is enough (beta_NE) is at least that, by search.")
     if game.tau is None and game.tau_at(game.w0) is not None:
-        said.append("tau is unbounded over all w: beta_dom holds at w0 and at w_OPT, not on the way between them.")
+        said.append("The price that is always enough (beta_dom) holds at the first and last model, not between them.")
     if proposed:
         said.append(
-            "The proposal rests on what agents say of themselves; above-average agents gain from a higher beta."
+            "The proposed price rests on what agents say of themselves; those above the average gain from a higher one."
         )
     return tuple(said)
-
-
-def render(found: Quote) -> str:
-    """The quote as text for a terminal."""
-    paid = "; ".join(found.payments) or "no payments"
-    giving = "everyone giving s_max" if found.full_contribution else "everyone giving what is best for it"
-    lines = [f"Quote for {found.mechanism}: {paid}, {giving}", ""]
-    width = max(5, *(len(row.agent) for row in found.agents[:SHOWN]))
-    titles = ("s_max", *(() if found.full_contribution else ("gives",)), "payment", "worst case", "utility", "alone")
-    audited = any(row.deposit for row in found.agents)
-    titles += ("deposit",) * audited
-    lines.append(f"  {'agent':<{width}} " + " ".join(f"{title:>12}" for title in titles))
-    for row in found.agents[:SHOWN]:
-        gives = () if found.full_contribution else (row.s,)
-        numbers = (row.s_max, *gives, row.payment, row.worst_payment, row.utility, row.outside_option)
-        numbers += (row.deposit,) * audited
-        mark = "  loses" * row.loses + "  over budget" * row.over_budget + "  over most_owed" * row.over_cap
-        if row.counted < row.s_max and not row.over_budget:
-            mark += f"  counts with {row.counted:g} for its budget of {row.budget:g}"
-        cells = " ".join(f"{'-' if x is None else f'{x:.6g}':>12}" for x in numbers)
-        lines.append(f"  {row.agent:<{width}} {cells}{mark}")
-    if len(found.agents) > SHOWN:
-        lines.append(f"  ... and {len(found.agents) - SHOWN} more agents (--json has all)")
-    lines += ["", *(f"  {label:<20}{text or 'nobody'}" for label, text in _shown_facts(found)), "", "Assumed"]
-    return "\n".join([*lines, *(f"  - {said}" for said in found.assumptions)])
-
-
-def _shown_facts(found: Quote) -> list[tuple[str, str]]:
-    compared = bool(found.payments) or found.full_contribution
-    facts = [
-        ("welfare", f"{found.welfare:.6g}"),
-        ("net welfare", f"{found.net_welfare:.6g}"),
-        ("  everyone alone", _shown(found.net_welfare_alone)),
-        *([("  without payments", _shown(found.net_welfare_unpaid))] if compared else []),
-        ("data costs", f"{found.welfare - found.net_welfare:.6g} in all"),
-        ("who loses", _losses(found)),
-    ]
-    if found.rational is not None:
-        facts += [
-            ("beta_NE", f"{found.beta_ne:.6g}  from here on s_max is an equilibrium"),
-            ("beta_dom", _shown(found.beta_dom) + "  above it every further point pays, whatever the others do"),
-        ][: 2 if found.full is not None else 0]
-        facts.append(("accepted beta", str(found.rational)))
-        facts += [] if found.most_owed is None else [("  most_owed", f"{found.most_owed:g} at most, in the worst case")]
-        facts.append(
-            ("  with s_max stable", "none: the payment is sunk in training" if found.full is None else str(found.full))
-        )
-    if found.lump_sums is not None:
-        facts.append(("lump sums", ", ".join(f"{agent} {money}" for agent, money in found.lump_sums.items())))
-        facts.append(("", "with them nobody is worse off than alone, and nobody's choice changes"))
-    elif found.losers:
-        facts.append(("lump sums", f"none: {found.lump_reason}"))
-    if found.deficit != 0.0:
-        facts.append(("treasury pays", _shown(found.deficit)))
-    if found.cost_above_beta:
-        facts.append(("cost above beta", _first(found.cost_above_beta)))
-    if found.phase_one_rounds is not None:
-        rounds = found.phase_one_rounds
-        told = f"{rounds} round{'s' * (rounds != 1)} at most, {rounds * len(found.agents)} messages each way"
-        facts.append(("phase 1", told))
-    return facts
-
-
-def _losses(found: Quote) -> str:
-    """Who would be better off alone, and by how much."""
-    lost = {
-        row.agent: row.outside_option - row.utility
-        for row in found.agents
-        if row.loses and row.outside_option is not None and row.utility is not None
-    }
-    return _first(None if found.losers is None else tuple(f"{agent} {lost[agent]:.6g}" for agent in found.losers))
-
-
-def _first(agents: tuple[str, ...] | None) -> str:
-    if agents is None:
-        return "not known"
-    more = f" and {len(agents) - 5} more" if len(agents) > 5 else ""
-    return ", ".join(agents[:5]) + more
-
-
-def _shown(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.6g}"

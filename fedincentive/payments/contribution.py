@@ -406,13 +406,13 @@ class Contribution(Payment):
 
     def notes(self, n: int) -> tuple[str, ...]:
         when = (
-            "The payment stays live in training (settlement: tranches or end); under commitment it is sunk there."
+            "The payment follows what is delivered in training (settlement: tranches or end)."
             if self.live
-            else "The payment is made when phase 1 ends (settlement: commitment): in training it is sunk."
+            else "The payment is made when phase 1 ends (settlement: commitment): in training delivering earns nothing."
         )
         return (
             when,
-            "Payment is the least an agent gets while it delivers s_max; worst case: it alone delivers nothing.",
+            "Payment: the least an agent gets while it delivers everything. Worst case: it alone delivers nothing.",
         )
 
     def repriced(self, price: Fraction) -> Contribution:
@@ -439,8 +439,8 @@ class Contribution(Payment):
         if bound is None or not unwilling:
             return ""
         return (
-            f"incentive.beta = {float(self.beta):g} is not above cost + tau: {named(unwilling)} not sure to give "
-            f"everything. beta_dom = {bound:g}: above it every further point pays."
+            f"incentive.beta = {float(self.beta):g} is not above what a point costs (incentive.cost + incentive.tau): "
+            f"{named(unwilling)} not sure to give everything. Above {bound:g} every further point pays (beta_dom)."
         )
 
     def advice(self, run: Run, ne: float | None = None, dom: float | None = None) -> str:
@@ -459,23 +459,23 @@ def advice(
     *,
     at_least: bool = False,
 ) -> str:
-    """What an operator reads where phase 1 ended short of s_max: who is short, and which beta would change it."""
+    """What an operator reads where phase 1 ended short of s_max: who is short, and which price would change it."""
     stop = (
-        f"Phase 1 rested after {rounds} rounds short of s_max"
+        f"Phase 1 rested after {rounds} rounds"
         if ending == "rested"
         else f"Phase 1 stopped at the round limit of {rounds}, still moving ({speed})"
     )
-    sentences = [f"{stop}: {named(short)} below s_max at beta = {beta:g}."]
+    sentences = [f"{stop}: {named(short)} giving less than everything at a price of {beta:g} per point (beta)."]
     if ne is not None:
-        found = f"at least {ne:.6g}, by search" if at_least else f"{ne:.6g}"
-        sentences.append(f"beta_NE = {found}: from there on s_max is an equilibrium at this w.")
+        found = f"at least {ne:.6g} (by search)" if at_least else f"{ne:.6g}"
+        sentences.append(f"From {found} on everyone giving everything is an equilibrium at this model (beta_NE).")
     if dom is not None:
-        sentences.append(f"beta_dom = {dom:.6g}: above it every further point pays, whatever the others do.")
+        sentences.append(f"Above {dom:.6g} every further point pays, whatever the others do (beta_dom).")
     if dom is not None and beta > dom:
-        sentences.append("beta is large enough: allow more rounds or a larger gamma.")
+        sentences.append("The price is large enough: allow more rounds or a larger gamma.")
     elif ne is None and dom is None:
         sentences.append(
-            "The center knows no bound of the costs and valuations here: raise beta or ask the agents named."
+            "The center knows no bound of the costs and valuations here: raise the price or ask the agents named."
         )
     return " ".join(sentences)
 

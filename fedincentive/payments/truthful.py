@@ -346,7 +346,7 @@ class Truthful(Payment):
             return "p* is not paid: the center has no oracles to check s, d and v (incentive.unchecked pays on words)"
         charged = self.phi if oracles is None else self.effective(oracles)
         missing = "" if charged == self.phi else f", for lack of an oracle instead of {self.phi}"
-        return f"p* with h {self.h}, fine {charged}{missing}"
+        return f"truthful payment p* (h: {self.h}, fine: {charged}{missing})"
 
     def promises(self, oracles: Oracles) -> Promises:
         if not self.made(oracles):

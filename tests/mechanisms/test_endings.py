@@ -113,7 +113,7 @@ def test_who_is_lost_when_others_rest_short_is_said_apart_and_no_price_is_blamed
     strategies = {"agent-2": GONE, "agent-3": Keeps(5.0)}
     ended = played(random_data_value(1, 4), "2p-upbred", strategies=strategies, **TERMS).outcome
     assert ended.status == "rested" and ended.short == ("agent-2", "agent-3") and ended.lost == ("agent-2",)
-    assert "agent agent-3 is below s_max" in ended.advice and "agent-2 with" in ended.advice
+    assert "agent agent-3 is giving less than everything" in ended.advice and "agent-2 with" in ended.advice
 
 
 @pytest.mark.parametrize(("back", "wobble"), [(0.001, 0.0), (0.999, 0.0), (0.001, 0.002)])

@@ -441,6 +441,6 @@ def test_a_valuation_beyond_the_cap_is_refused_where_money_hangs_on_it() -> None
 
 def test_the_certificate_names_the_fine_that_could_be_charged() -> None:
     game = random_data_value(0, 3, 2)
-    for oracles, words in ((None, "p* with h previous, fine audited"), (BLIND, "fine none, for lack of an oracle")):
+    for oracles, words in ((None, "p* (h: previous, fine: audited)"), (BLIND, "fine: none, for lack of an oracle")):
         run = played(game, "t-upbred", rounds=2, oracles=oracles, unchecked=True, **TERMS)
         assert words in run.center.conclude(game).certificate.payments[0]

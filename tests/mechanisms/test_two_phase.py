@@ -160,8 +160,8 @@ def test_a_beta_too_small_names_who_is_short_and_is_not_settled(tmp_path) -> Non
     assert run.outcome.status == "rested"
     assert run.outcome.short == ("b", "c")
     assert run.outcome.trained == 0 and not any(run.outcome.payments.values())
-    assert "agents b, c are below s_max at beta = 0.25" in advice
-    assert "beta_dom = 0.4" in advice and "beta_NE" in advice
+    assert "agents b, c are giving less than everything at a price of 0.25" in advice
+    assert "Above 0.4 " in advice and "beta_NE" in advice
 
 
 def test_the_round_limit_is_another_outcome() -> None:

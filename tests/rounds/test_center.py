@@ -179,7 +179,10 @@ class TestEnrolment:
     def test_a_cost_above_beta_is_named_before_the_first_round(self, caplog) -> None:
         with caplog.at_level(logging.WARNING, "fedincentive"):
             center_of("2p-upbred", beta="2", cost={"a": 0.5, "b": 3.0, "c": 1.0})
-        assert "agent b is not sure to give everything" in caplog.text and "beta_dom = 3" in caplog.text
+        assert (
+            "agent b is not sure to give everything" in caplog.text
+            and "Above 3 every further point pays" in caplog.text
+        )
 
     def test_a_limit_that_no_decimal_holds_is_met_exactly(self) -> None:
         settings = mechanisms.Settings.read({"beta": "1"})

@@ -138,7 +138,7 @@ def test_a_run_that_is_killed_is_resumed_from_the_command_line(game, tmp_path) -
 
 def test_a_short_phase_one_is_advised_on(game) -> None:
     text = run(game(beta="0.1"))
-    assert "rested after" in text and "beta_NE" in text and "beta_dom = 0.2" in text
+    assert "rested after" in text and "beta_NE" in text and "Above 0.2 every" in text
     assert "full-contribution     broken" in text
 
 
