@@ -27,16 +27,20 @@ def table(
     total: bool = False,
     signed: Collection[str] = (),
 ) -> str:
-    """A table that scrolls in its own box; cells from column `numbers` on are numbers, the last row may be sums. The
-    columns named in `signed` are in the colours of who is paid and who pays."""
+    """A table; cells from column `numbers` on are numbers, the last row may be sums. The columns named in `signed` are
+    in the colours of who is paid and who pays."""
     head = "".join(f"<th{_number(k, numbers)}>{text(title.replace('_', ' '))}</th>" for k, title in enumerate(titles))
     lines = [
-        "<tr>" + "".join(cell(value, k >= numbers, titles[k] in signed) for k, value in enumerate(row)) + "</tr>"
+        f"<tr>{''.join(cell(value, titles[k], k >= numbers, titles[k] in signed) for k, value in enumerate(row))}</tr>"
         for row in rows
     ]
     foot = f"<tfoot>{lines.pop()}</tfoot>" if total else ""
-    inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>{foot}"
-    return f'<div class="scroll"><table>{inside}</table></div>'
+    return boxed(f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>{foot}")
+
+
+def boxed(inside: str, kind: str = "") -> str:
+    """A table on a desk; on a phone each of its rows is a card, on which every value stands beside its title."""
+    return f'<div class="scroll"><table class="cards{kind and f" {kind}"}">{inside}</table></div>'
 
 
 def glossary(words: Sequence[tuple[str, str]]) -> str:
@@ -56,10 +60,11 @@ def text(value: Any) -> str:
     return html.escape(str(value))
 
 
-def cell(value: Any, number: bool, signed: bool = False) -> str:
+def cell(value: Any, title: str, number: bool, signed: bool = False) -> str:
     """One cell of a table; `signed` gives it the colour of its sign."""
     kinds = (["n"] if number else []) + (sign(str(value)) if signed else [])
-    return f'<td class="{" ".join(kinds)}">{text(value)}</td>' if kinds else f"<td>{text(value)}</td>"
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
+    return f'<td{kind} data-title="{text(title.replace("_", " "))}">{text(value)}</td>'
 
 
 def sign(amount: str) -> list[str]:
@@ -123,6 +128,17 @@ pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
 dl{margin:.4rem 0}
 dt{font-weight:600}
 dd{margin:0 0 .4rem 0}
+@media screen and (max-width:40rem){
+.cards thead{display:none}
+.cards,.cards tbody,.cards tfoot,.cards tr{display:block;width:100%}
+.cards tr{padding:.4rem .3rem;border-bottom:1px solid var(--line)}
+.cards td,.cards td.n{display:flex;justify-content:space-between;gap:1rem;padding:.1rem 0;border:0;text-align:right}
+.cards td{white-space:normal;overflow-wrap:anywhere}
+.cards td::before{content:attr(data-title);color:CanvasText;opacity:.75;text-align:left;flex:none;max-width:50%}
+.cards td:empty{display:none}
+.scroll .cards td:first-child{position:static;max-width:none;background:none;font-weight:600}
+.scroll pre{white-space:pre-wrap;overflow-wrap:anywhere}
+}
 @media print{
 @page{size:A4 landscape;margin:12mm}
 :root{color-scheme:light}

@@ -59,7 +59,9 @@ def _trouble(run: RunTotals) -> str:
 
 
 def _contributions(run: RunTotals) -> str:
-    bars, key = (run.last, "Bar: last. Stroke: first.") if run.last else (run.committed, "Bar: committed.")
+    bars, key = run.last, "Bar: points given at the end. Stroke: at first."
+    if not bars:
+        bars, key = run.committed, "Bar: points committed."
     if not bars:
         return ""
     rows = [
@@ -103,9 +105,10 @@ def _over_rounds(run: RunTotals) -> str:
         dots = ""
         if run.manifest.first and run.committed_at:
             path.insert(0, (0.0, float(sum(run.manifest.first.values()) / limit)))
-            dots = " Dotted: phase 1, of which the ledger keeps the end."
+            dots = " Dotted: phase 1; the ledger has only how it ended."
         top = f"{max(share for _, share in path):.0%}"
-        drawn.append(charts.lines("Contribution over the rounds", path, ("0%", top), f"Share of all points.{dots}"))
+        key = f"Share of all points that is given.{dots}"
+        drawn.append(charts.lines("Contribution over the rounds", path, ("0%", top), key))
     sums = [(float(at + 1), sum(said.values())) for at, said in run.values]
     if len(sums) > 1:
         ends = min(0, *(value for _, value in sums)), max(0, *(value for _, value in sums))

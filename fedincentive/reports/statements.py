@@ -15,8 +15,8 @@ from ..ledger.notes import moment
 from ..ledger.payout import DECIMALS
 from ..ledger.statement import Statement, StatementLine
 from .format import count, points, rounded
+from .page import boxed, details, page, pre, table, text
 from .page import cell as shown
-from .page import details, page, pre, table, text
 
 LINES = ("seq", "run", "round", "kind", "committed", "delivered", "amount", "balance", "because")
 NUMBERS = ("committed", "delivered", "amount", "balance")
@@ -150,12 +150,11 @@ def _lines(account: Statement, lines: Sequence[StatementLine]) -> str:
     rows = []
     for line in lines:
         row = _row(account, line, dated)
-        cells = [shown(row[k], titles[k] in NUMBERS, titles[k] in SIGNED) for k in columns]
-        receipt = [f"<td>{_link(line.seq, line.receipt)}</td>"] if dated else []
+        cells = [shown(row[k], titles[k], titles[k] in NUMBERS, titles[k] in SIGNED) for k in columns]
+        receipt = [f'<td data-title="receipt">{_link(line.seq, line.receipt)}</td>'] if dated else []
         rows.append(f"<tr>{''.join([*cells, *receipt])}</tr>")
     head += "<th>receipt</th>" if dated else ""
-    inside = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table class="statement">{inside}</table></div>'
+    return boxed(f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>", "statement")
 
 
 def _number(title: str) -> str:
@@ -213,11 +212,14 @@ def _link(seq: int, receipt: str) -> str:
 
 
 PRINT = """
-.statement{width:100%;min-width:64rem;font-size:.78rem}
+.statement{width:100%;font-size:.78rem}
+@media not (max-width:40rem){
+.statement{min-width:64rem}
 .statement td,.statement th{white-space:normal;overflow-wrap:break-word;padding:.25rem .4rem;vertical-align:top}
 .statement td.n{white-space:nowrap}
+}
 .scroll td:first-child{position:static}
 .proof pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.7rem}
-@media (max-width:64rem){.statement td{white-space:nowrap}}
+@media (min-width:40.01rem) and (max-width:64rem){.statement td{white-space:nowrap}}
 @media print{.statement{min-width:0}.statement td{white-space:normal}.memos{display:none}.proof{break-before:page}}
 """

@@ -398,6 +398,7 @@ def test_runs_of_one_name_are_told_apart_by_their_ledgers(played: list[Path], tm
 
 def test_money_is_coloured_by_who_pays_and_points_are_not(played: list[Path], tmp_path: Path) -> None:
     page = written(tmp_path, played[1])
-    assert '<td class="n minus">-1.90</td>' in page and '<td class="n plus">1.60</td>' in page
+    for amount in ('minus" data-title="balance">-1.90', 'plus" data-title="balance">1.60'):
+        assert f'<td class="n {amount}</td>' in page
     bars = page.split("Points contributed")[2].split("</svg>")[0]
     assert "var(--data)" in bars and "var(--plus)" not in bars

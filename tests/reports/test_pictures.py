@@ -45,6 +45,9 @@ def test_a_page_fits_the_screen(name: str, width: str, pages: dict[str, str], ch
     assert chromium.picture(tmp_path / f"{name}-{width}.png").stat().st_size > 10_000
     assert found["width"] == WIDTHS[width] and found["content"] <= WIDTHS[width]  # no scrolling sideways
     assert found["cells"] and found["letters"] and not chromium.requests and not chromium.complaints
+    chromium.ask("document.querySelectorAll('details').forEach(e => e.open = true)")
+    wide = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    assert chromium.ask(wide) == []  # nor does any table or list, once it is opened
 
 
 @pytest.mark.parametrize("width", WIDTHS)
