@@ -41,7 +41,7 @@ needs = $(if $(READY),,.venv/$(1)/.installed)
 test: test-core .venv/fedml/.installed .venv/flower/.installed .venv/nvflare/.installed  ## set up and pass all tests
 	@$(MAKE) -j2 --output-sync=line READY=1 test-fedml test-flower test-native test-cuda test-nvflare $(if $(FLUTE_HOME),test-flute)
 
-test-core: .venv/core/.installed  ## the package itself: kernels, game, rounds, ledger, packaging
+test-core: .venv/core/.installed .venv/docs/.ready  ## the package itself: kernels, game, rounds, ledger, packaging
 	$(call PYTEST,core) -n auto --dist loadfile tests/packaging tests --ignore=tests/native --ignore=tests/cuda --ignore=tests/on_fedml --ignore=tests/on_flower --ignore=tests/on_nvflare --ignore=tests/on_flute
 
 test-native: $(call needs,core)  ## the C++ tests, under AddressSanitizer and UBSan

@@ -221,5 +221,5 @@ PRINT = """
 .scroll td:first-child{position:static}
 .proof pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.7rem}
 @media (min-width:40.01rem) and (max-width:64rem){.statement td{white-space:nowrap}}
-@media print{.statement{min-width:0}.statement td{white-space:normal}.memos{display:none}.proof{break-before:page}}
+@media print{.statement{min-width:0}.statement td{white-space:normal}.memos{display:none}}
 """
