@@ -19,6 +19,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}."
 
 
+def test_the_citation_names_this_version() -> None:
+    cited = yaml.safe_load((CHECKOUT / "CITATION.cff").read_text())
+    assert f'version = "{cited["version"]}"' in (CHECKOUT / "pyproject.toml").read_text()
+
+
 def headings(page: Path) -> set[str]:
     """The anchors of a page, as GitHub and the site make them."""
     words = re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()))
