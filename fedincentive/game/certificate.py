@@ -348,6 +348,7 @@ class Fact:
         return f"{shown} ({self.note})" if self.note else shown
 
 
+BLIND = "the center knows neither costs nor valuations"
 UNAUDITED: dict[Basis, str] = {
     "reported": ", as reported: nobody signed or audited it",
     "signed": ", as each of them signed: nobody audited it",
@@ -436,7 +437,8 @@ class Certificate:
         if self.over_budget is not None:
             rows.append(("over budget", _shortfalls(self.over_budget, "pays", "budget"), self.rationality_basis))
         head = f"Certificate: {self.agents} agents, {'; '.join(self.payments) or 'no payments'}"
-        lines = [head, *(f"  {label:<22}{text}  [{basis}]" for label, text, basis in rows)]
+        lines = [head, *(f"  {label:<22}{text}  [{basis}]" for label, text, basis in rows if basis != "unavailable")]
+        lines += _not_known([(label.strip(), text) for label, text, basis in rows if basis == "unavailable"])
         if self.basis in SAID:
             lines.insert(1, f"  {'what agents gave':<22}{SAID[self.basis]}  [{self.basis}]")
         if self.lost:
@@ -677,10 +679,22 @@ def _model_norm(game: Game, w: Array, s: Array, known: Basis) -> Fact:
 
 
 def _reported(valuations: Mapping[str, float] | None, basis: Basis) -> dict[str, Fact]:
-    nothing = Fact(None, "unavailable", "the center knows neither costs nor valuations")
+    nothing = Fact(None, "unavailable", BLIND)
     welfare = nothing if valuations is None else Fact(float(sum(valuations.values())), basis)
     names = ("slope_norm", "model_norm", "net_welfare", "optimal_welfare", "gap")
     return {"welfare": welfare, **dict.fromkeys(names, nothing)}
+
+
+def _not_known(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """One line for each reason; what has none of its own stands with whatever the center cannot know."""
+    reasons: dict[str, list[str]] = {}
+    for label, text in rows:
+        reason = text.removeprefix("unavailable").strip(" ()")
+        reasons.setdefault(reason or (BLIND if any(BLIND in said for _, said in rows) else ""), []).append(label)
+    return [
+        f"  {'not known here':<22}{', '.join(labels)}{reason and f': {reason}'}  [unavailable]"
+        for reason, labels in reasons.items()
+    ]
 
 
 def _shortfalls(rows: tuple[Shortfall, ...] | None, verb: str, limit: str) -> str:
