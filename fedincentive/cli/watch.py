@@ -9,6 +9,7 @@ import secrets
 import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -108,6 +109,8 @@ def watch(target: str, run: str | None, host: str, port: int, browser: bool, as_
         raise click.ClickException(f"Cannot serve at {host}:{port}: {why}. Choose another --host or --port.") from error
     with follower, page:
         click.echo(f"{page.address}\nCtrl-C ends it.")
+        if "://" not in target and not Path(target).exists():
+            click.echo(f"There is nothing at {target} yet: the page waits for a run to begin there.", err=True)
         if browser:
             webbrowser.open(page.address)
         try:

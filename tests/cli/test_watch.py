@@ -230,3 +230,9 @@ def test_a_port_that_is_taken_is_said(finished: Path) -> None:
     with Page("127.0.0.1", 0, Follower(str(finished))) as page:
         done = command("watch", finished, "--port", page.server_address[1])
     assert done.exit_code == 1 and "Choose another --host or --port." in done.output
+
+
+def test_where_nothing_is_yet_the_page_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Page, "serve_forever", lambda page: None)  # as if Ctrl-C came at once
+    assert "There is nothing at " in command("watch", tmp_path / "nope").output
+    assert "There is nothing at " not in command("watch", tmp_path).output
