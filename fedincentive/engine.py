@@ -163,7 +163,7 @@ def run(
     center.memory = lambda: {name: agent.state() for name, agent in by_name.items()}
     while not center.done:
         asked = [by_name[name] for name in center.missing if name not in center.revoked]
-        for report in answers(center.broadcast(), asked):
+        for report in answers(center.broadcast(), asked, center.broadcast):
             _carry(center, report)
         result = center.close()
         if progress is not None:
@@ -176,18 +176,25 @@ def run(
     return outcome
 
 
-def answers(broadcast: Broadcast, agents: Sequence[Agent | Auditor]) -> Iterator[Report]:
-    """Report after report; agents whose attack is made from the honest updates are asked last and shown them."""
+def answers(
+    broadcast: Broadcast, agents: Sequence[Agent | Auditor], own: Callable[[str], Broadcast] | None = None
+) -> Iterator[Report]:
+    """Report after report; agents whose attack is made from the honest updates are asked last and shown them. `own`
+    gives each agent's broadcast, where they may have models of their own."""
+
+    def told(agent: Agent | Auditor) -> Broadcast:
+        return broadcast if own is None else own(agent.name)
+
     knowing = [agent for agent in agents if agent.omniscient and broadcast.phase == "train"]
     honest: list[Update] = []
     for agent in agents:
-        report = None if agent in knowing else agent.respond(broadcast)
+        report = None if agent in knowing else agent.respond(told(agent))
         if report is not None:
             if knowing and report.update is not None:
                 honest.append(report.update)
             yield report
     for agent in knowing:
-        report = agent.respond(broadcast, honest)
+        report = agent.respond(told(agent), honest)
         if report is not None:
             yield report
 

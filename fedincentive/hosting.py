@@ -18,7 +18,7 @@ import numpy as np
 
 from . import checks, mechanisms
 from . import ledger as books
-from .agent import ClosedFormSite, Notary, Site
+from .agent import ClosedFormSite, GameOracle, Notary, Site
 from .agent.notary import LOGS
 from .aggregation.bounds import of_a_run
 from .audit import Auditor
@@ -153,6 +153,9 @@ class Session:
         self.settings = mechanisms.prepared(state.as_begun(settings, self.state_path), game)
         self._mechanism, self._ledger = mechanism, ledger
         self._center: Center | None = None
+        if game is not None and self.mechanism.degrades:
+            known = GameOracle(game, lambda agent: 0.0)
+            self.oracles = dataclasses.replace(self.oracles, valuation=known, alone=known.alone)
 
     def _welfare(self, w: Update) -> float:
         """What a model is worth to all in the closed-form game, with what everyone contributes."""

@@ -84,10 +84,17 @@ def enrolment(run: str, enrol: Enrol) -> bytes:
 
 
 def answers(told: Broadcast, terms: str) -> dict[str, Any]:
-    """What a report answers to: the terms (their digest), the model and the checkpoint SIZE:ROOT of a broadcast."""
+    """What a report answers to: the terms (their digest), the model and the checkpoint SIZE:ROOT of a broadcast. Where
+    each agent is sent a model of its own, all answer to the list of their digests."""
     note = None if told.log is None else str(told.log["note"]).split("\n")
     seen = None if note is None else f"{note[1]}:{note[2]}"
-    return _said({"terms": terms, "model": digest(told.w) or None, "seen": seen})
+    model = (digest(told.w) or None) if told.models is None else _sha256(told.models)
+    return _said({"terms": terms, "model": model, "seen": seen})
+
+
+def carries_model_of(told: Broadcast, agent: str) -> bool:
+    """Whether the model of a broadcast is this agent's, by the center's own list where each has another."""
+    return told.models is None or told.models.get(agent) == digest(told.w)
 
 
 def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:

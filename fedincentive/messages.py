@@ -32,7 +32,8 @@ class Enrol:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What every agent is told now. `round` counts the whole run, `step` the training rounds."""
+    """What every agent is told now. `round` counts the whole run, `step` the training rounds. One with `models` is for
+    the agents whose model it carries."""
 
     run: str
     round: int
@@ -45,6 +46,7 @@ class Broadcast:
     signature: str | None = None  # the center's
     reveal: str | None = None  # the center's link of this step: who is asked follows from it
     audits: Sequence[Mapping[str, Any]] = ()  # in an audit: what each auditor is to look at
+    models: Mapping[str, str] | None = None  # digests of the agents' own models, where each is sent another
 
 
 @dataclass(frozen=True)

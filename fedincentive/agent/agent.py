@@ -9,6 +9,7 @@ from typing import Any
 
 from ..adversary import Misreport, misreport
 from ..errors import PaymentError
+from ..identity import carries_model_of
 from ..messages import Broadcast, Enrol, Report, Update
 from ..payments import quantise
 from ..provenance.records import order_seed
@@ -104,6 +105,9 @@ class Agent:
         if self.notary is not None:
             self.notary.check(broadcast, self.enrol())
         if broadcast.phase == "done":
+            return None
+        if not carries_model_of(broadcast, self.name):
+            log.warning("Agent %s does not answer in round %d: the model is not its own.", self.name, broadcast.round)
             return None
         self._remember(broadcast)
         if self.notary is not None and self.notary.order is not None and hasattr(self.site, "reorder"):

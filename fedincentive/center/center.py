@@ -33,6 +33,7 @@ from .log import Log, with_cosignatures
 from .metrics import metrics
 from .optimizer import Optimizer
 from .outcome import Outcome, advise, outcome, tau
+from .own_models import OwnModels
 from .spill import Spill
 from .validation import checked, well_formed
 
@@ -102,7 +103,11 @@ class Center:
         with self._owning():
             state.refuse_existing(settings.run, self.path, ledger)  # nobody was faster
             self._spill = Spill(mechanism, run.n, w0, self.path)
-            self._save(run, frozen(w0), Optimizer(settings.server_optimizer, settings.eta), entries)
+            w0 = frozen(w0)
+            self._own = OwnModels.of(mechanism, w0, self.buffers)
+            if self._own is not None:
+                self._own.refuse(run, oracles)
+            self._save(run, w0, Optimizer(settings.server_optimizer, settings.eta), entries)
             self._settle(manifest=True)
 
     @classmethod
@@ -166,9 +171,20 @@ class Center:
         """The asked agents that have not answered yet."""
         return tuple(name for name in self.run.asked if name not in self._reports)
 
-    def broadcast(self) -> Broadcast:
-        """What every agent is told now."""
-        return self._broadcast
+    def broadcast(self, agent: str | None = None) -> Broadcast:
+        """What every agent is told now. Where each is sent a model of its own (`own_models`), only that of a named
+        agent has a model."""
+        told = self._broadcast
+        return told if agent is None or told.models is None else replace(told, w=self.model_of(agent))
+
+    @property
+    def own_models(self) -> bool:
+        """Whether each agent is to be sent a broadcast of its own in this round, as its model is its own."""
+        return self._broadcast.models is not None
+
+    def model_of(self, agent: str) -> Update:
+        """The model as this agent may have it: all of it, unless models are degraded."""
+        return self.w if self._own is None else self._own.model(agent, self.w)
 
     def submit(self, report: Report) -> bool:
         """Take one report. True if it counts; False if it was late, foreign or a repetition, which is only counted.
@@ -197,6 +213,8 @@ class Center:
         except ReportRefused:
             self.counts["refused"] += 1
             raise
+        if self._own is not None and run.phase == "train":
+            answer = replace(answer, update=self._own.counted(run, report.agent, answer.update))
         self._reports[report.agent] = self._spill.keep(report.agent, answer)
         return True
 
@@ -229,7 +247,7 @@ class Center:
             rounds.contribute(run, self._reports, absent, told)
         elif run.phase == "train":
             w, optimizer, entries, d, worth = rounds.train(
-                run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks
+                run, self.mechanism, w, optimizer, self.buffers, self._reports, self.oracles, self.hooks, self._own
             )
             if self.settings.audited:
                 before = self._model_of(run.step - 1) if run.step else None
@@ -442,6 +460,7 @@ class Center:
             settings.server_optimizer, settings.eta, steps, arrays["first"], arrays["second"], arrays["last"]
         )
         self._spill = Spill(self.mechanism, self.run.n, self.w, self.path)
+        self._own = OwnModels.saved(self.mechanism, self.run.agents, arrays, self.buffers)
         self._find_last_entry()
         self._pending = [Entry.from_json(text) for text in values["pending"]]
         self._settle(manifest=not (self.done and certified(self.path)))
@@ -568,6 +587,7 @@ class Center:
             model = self._model
             if not model or w is not self.w:
                 arrays = {"w": w, "first": optimizer.first, "second": optimizer.second, "last": optimizer.last}
+                arrays |= {} if self._own is None else self._own.arrays(run.agents)
                 model = state.save_model(self.path, run.trained, arrays)
             values = {
                 "run": state.run_to_json(run),
@@ -584,6 +604,8 @@ class Center:
             state.save(self.path, values, model, self._texts, [file["file"] for file in files.values()])
             self._model, self._files = model, files
         self._past = self._needed_models(run)
+        if self._own is not None:
+            self._own.hand_over()
         self.run, self.w, self.optimizer = run, w, optimizer
         self._pending = entries
 
@@ -626,7 +648,12 @@ class Center:
         w = None if run.phase in SCALARS else self.w
         told = self.mechanism.public() if run.phase != "accept" else {"terms": run.terms, **self.mechanism.public()}
         s = run.points(run.s)
-        self._broadcast = Broadcast(self.settings.run, run.round, run.step, run.phase, w, s, told, reveal=link)
+        models = None
+        if self._own is not None and w is not None:
+            w, models = None, self._own.digests(run, self.w)
+        self._broadcast = Broadcast(
+            self.settings.run, run.round, run.step, run.phase, w, s, told, reveal=link, models=models
+        )
         if self.settings.audited:
             self._open_audited()
         self._invited = frozenset(run.asked)

@@ -25,6 +25,7 @@ from ..run import Answer, Run
 from . import audits, worth
 from .metrics import far
 from .optimizer import Optimizer
+from .own_models import OwnModels
 
 Reports = Mapping[str, Answer]
 Told = Mapping[str, Any]  # what all reports of a round answer to
@@ -106,6 +107,7 @@ def train(
     reports: Reports,
     oracles: Oracles,
     hooks: Hooks | None = None,
+    own: OwnModels | None = None,
 ) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update, dict[str, tuple[float, float]]]:
     """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first."""
     s = run.points(run.s)
@@ -131,7 +133,7 @@ def train(
     found = worth.measure(run, w, reports, answered, oracles)
     event = Event(
         "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0],
-        {agent: value for agent, (value, _) in found.items()},
+        {agent: value for agent, (value, _) in found.items()}, {} if own is None else own.grant(run, w, new, oracles),
     )  # fmt: skip
     memo = worth.memo(run, found)
     return new, next_optimizer, [*memo, *due(run, mechanism, event)], d, found

@@ -131,7 +131,7 @@ def load(directory: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarra
 def load_model(directory: Path, model: Model) -> dict[str, dict[str, np.ndarray]]:
     """The arrays of a saved model by group."""
     path = directory / model["file"]
-    groups: dict[str, dict[str, np.ndarray]] = {"w": {}, "first": {}, "second": {}, "last": {}}
+    groups: dict[str, dict[str, np.ndarray]] = {"w": {}, "first": {}, "second": {}, "last": {}, "begun": {}, "own": {}}
     try:
         with StoredUpdate(path) as file:
             if file.digest() != model["digest"]:

@@ -101,6 +101,11 @@ class Mechanism:
         return any(payment.values for payment in self.payments)
 
     @property
+    def degrades(self) -> bool:
+        """Whether agents are given worse models than there are."""
+        return any(payment.degrades for payment in self.payments)
+
+    @property
     def gamma(self) -> float | None:
         """The step size of s that everybody uses; None where each agent finds its own."""
         return GAMMA if self.settings.gamma is None and self.moves else self.settings.gamma

@@ -15,6 +15,7 @@ from ..errors import SettingError
 from ..game import Game, Search
 from ..game.search import maximise
 from ..payments import Levels
+from ..payments.levels import CAPPED
 from ..settings import Settings
 from .base import with_costs
 from .upbred import Upbred
@@ -75,7 +76,9 @@ class AccuracyShaping(Upbred):
         known = StandAlone.of(cls.name, settings, game)
         nothing = known.alone(np.zeros(game.n))
         floors = {"floors": nothing} if np.isfinite(nothing).all() else {}
-        return known.filled(Levels.name, targets=known.targets, bases=known.alone(known.targets), **floors)
+        filled = known.filled(Levels.name, targets=known.targets, bases=known.alone(known.targets), **floors)
+        options = dict(filled.options or {})
+        return replace(filled, options={**options, Levels.name: {"models": CAPPED, **options[Levels.name]}})
 
 
 class RealFMMechanism(AccuracyShaping):

@@ -76,6 +76,7 @@ class Event:
     oracles: Oracles = field(default_factory=Oracles)
     without: Callable[[str], Update] = _nobody  # the model that the others alone would have made
     worth: Mapping[str, float] = field(default_factory=dict)  # what each update was worth, where it is measured
+    levels: Mapping[str, float] = field(default_factory=dict)  # what the new model is worth as each agent is given it
 
 
 @dataclass(frozen=True)

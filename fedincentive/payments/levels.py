@@ -6,11 +6,15 @@
 A_i is what i has alone, c_i its stated cost. RealFM (`shape: taylor`) grants accuracy a with value phi(a): the grant is
 g = (-phi' + sqrt(phi'^2 + 2 phi'' (1 + epsilon) c_i (s_i - m_i))) / phi'',  phi(a) = 1/(1-a)^2 - 1 over A_i(0).
 No money moves: the ledger has a memo of everybody's level in each training round.
+
+In a closed-form game the level is a cap on V_i (`models: capped`). Where agents train (`models: masked/1`), V is what
+the center's utility says of a model, the same for all, and each agent is sent a model of its own that is worth no more
+than it has earned (`center/own_models.py`). Nobody knows A_i there: below m_i it is the line from A_i(0) to A_i(m_i).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -27,6 +31,7 @@ from .oracles import Oracles
 from .pooled import levels
 
 ASKED = ("targets", "bases", "floors")
+CAPPED, MASKED = "capped", "masked/1"
 
 
 def taylor(floor: Array, level: Array, worth: Array) -> Array:
@@ -42,9 +47,10 @@ def taylor(floor: Array, level: Array, worth: Array) -> Array:
 class Levels(Payment):
     targets: dict[str, Fraction] | None = None  # m_i, in points
     bases: dict[str, Fraction] | None = None  # A_i(m_i)
-    floors: dict[str, Fraction] | None = None  # A_i(0), for `taylor`
+    floors: dict[str, Fraction] | None = None  # A_i(0), for `taylor` and where agents train
     shape: str = "value"
     epsilon: Fraction = Fraction(1, 100)
+    models: str = MASKED  # how they are degraded
     cost: float | dict[str, float] = 0.0  # per point, as the settings state it
     scale: int = SCALE
     minor: int = MINOR
@@ -56,6 +62,8 @@ class Levels(Payment):
             raise SettingError(f"incentive.options.level.shape is {self.shape!r}; known: value, taylor.")
         if self.epsilon < 0:
             raise SettingError(f"incentive.options.level.epsilon is {self.epsilon}: it must be at least 0.")
+        if self.models not in (CAPPED, MASKED):
+            raise SettingError(f"incentive.options.level.models is {self.models!r}; known: {MASKED}, {CAPPED}.")
 
     @classmethod
     def of(cls, settings: Settings) -> Levels:
@@ -63,26 +71,51 @@ class Levels(Payment):
         own = dict((settings.options or {}).get(cls.name, {}))
         if settings.mechanism == "realfm":
             own.setdefault("shape", "taylor")
-        return super().of(replace(settings, options={**(settings.options or {}), cls.name: own}))
+        made = super().of(replace(settings, options={**(settings.options or {}), cls.name: own}))
+        if made.masks and settings.audited:
+            raise SettingError(
+                "incentive.auditors make training passes again from the model that all were sent, but payment 'level' "
+                "sends every agent another one: leave the auditors out, or choose a mechanism that pays money."
+            )
+        return made
+
+    @property
+    def masks(self) -> bool:
+        """Whether each agent is sent a model of its own."""
+        return self.models == MASKED
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        return ASKED if self.masks or self.shape == "taylor" else ASKED[:2]
 
     def check(self, n: int, oracles: Oracles) -> None:
         super().check(n, oracles)
-        if oracles.valuation is None or oracles.alone is None:
+        if self.masks and oracles.utility is None:
             raise SettingError(
-                "Payment 'level' gives every agent a model of its own, only as good as its points have earned. A host "
-                "sends one model to all, and an agent that trains on the whole model has it: play accuracy-shaping "
-                "and realfm on a closed-form game (fedincentive play)."
+                "Payment 'level' gives every agent a model of its own, only as good as its points have earned, so the "
+                "center must know what a model is worth: give it Oracles(utility=...), in FedML test data at the "
+                "server, in Flower an evaluate_fn, in NVFlare a validator. FLUTE has none."
             )
-        for name in ASKED if self.shape == "taylor" else ASKED[:2]:
+        if not self.masks and (oracles.valuation is None or oracles.alone is None):
+            raise SettingError(
+                f"incentive.options.level.models is {CAPPED!r}, which is for closed-form games: leave it out where "
+                "agents train."
+            )
+        for name in self.asked:
             if getattr(self, name) is None:
                 raise SettingError(f"incentive.options.level.{name} is required, a number for each agent.")
 
     def caution(self, run: Run) -> str:
         for agent in run.agents:
             run.settings.cost_of(agent)  # refused before the first round
-            for name in ASKED if self.shape == "taylor" else ASKED[:2]:
+            for name in self.asked:
                 if agent not in getattr(self, name):
                     raise SettingError(f"incentive.options.level.{name} has no number for agent {agent!r}.")
+            if self.masks and self.floors[agent] > self.bases[agent]:  # type: ignore[index]
+                raise SettingError(
+                    f"incentive.options.level.bases of agent {agent!r} is below its floor: what it has on m points "
+                    "alone cannot be less than what it has without data."
+                )
         return ""
 
     def _numbers(self, name: str, agents: tuple[str, ...]) -> Array:
@@ -97,10 +130,25 @@ class Levels(Payment):
         base = np.where(beyond > 0.0, self._numbers("bases", agents), alone)
         return taylor(self._numbers("floors", agents), base, worth) if self.shape == "taylor" else base + worth
 
+    def earned(self, run: Run) -> dict[str, float]:
+        """What the model of each agent may be worth after what it delivered, where agents train."""
+        points = run.points(run.delivered)
+        given = np.array([points[agent] for agent in run.agents])
+        return dict(zip(run.agents, self.caps(run.agents, given, self._line(run.agents, given)).tolist(), strict=True))
+
+    def _line(self, agents: tuple[str, ...], points: Array) -> Array:
+        """From A_i(0) to A_i(m_i): no more than a concave A_i is."""
+        target, base, floor = (self._numbers(name, agents) for name in ("targets", "bases", "floors"))
+        part = np.divide(points, target, out=np.ones_like(points), where=target > 0.0)
+        return floor + (base - floor) * np.minimum(part, 1.0)
+
     def due(self, run: Run, event: Event) -> Entry | None:
-        """Of the model that was broadcast, with what was delivered on it."""
+        """With what was delivered: of the model that was broadcast in closed-form games, else of the new one."""
         if event.phase != "train":
             return None
+        if self.masks:
+            worth = {agent: quantise(event.levels[agent], self.minor) for agent in run.agents}
+            return self.entry(run, {"levels": worth, "points": {a: run.delivered[a] for a in run.agents}})
         known, alone = event.oracles.valuation, event.oracles.alone
         assert known is not None and alone is not None
         points = run.points(run.delivered)
@@ -140,6 +188,15 @@ class Levels(Payment):
     @classmethod
     def told(cls, entry: Entry) -> Mapping[str, Mapping[str, int]]:
         return {"delivered": entry.inputs["points"]} if "points" in entry.inputs else {}
+
+    def slopes(self, agents: Sequence[str], s: Array) -> Array:
+        """What a further point earns where agents train; agents of closed-form games see it in `deviations`."""
+        if not self.masks:
+            return super().slopes(agents, s)
+        names = tuple(agents)
+        target, base, floor = (self._numbers(name, names) for name in ("targets", "bases", "floors"))
+        below = np.divide(base - floor, target, out=np.zeros_like(s, dtype=float), where=target > 0.0)
+        return np.where(s < target, below, (1.0 + float(self.epsilon)) * self._numbers("cost", names))
 
     def withheld(self, game: Game, w: Array, s: Array, t: Array | None = None) -> Array:
         own = s if t is None else t

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...agent import Agent
 from ...audit import Auditor
 from ...errors import BroadcastRefused, RunError
+from ...identity import carries_model_of
 from ...messages import PHASES, SCALARS, Broadcast, Report
 from ...provenance import beacon
 from ...sealed import read_json, write_json
@@ -127,11 +128,13 @@ class Client:
         return wire.encode(report)
 
     def _asked(self, broadcast: Broadcast) -> list[Agent | Auditor]:
-        """Whose answer is wanted: in a training round perhaps a sample only, which follows from the center's link."""
+        """Whose answer is wanted: in a training round perhaps a sample only, which follows from the center's link, and
+        of agents with models of their own those whose model this is."""
+        own = {name: agent for name, agent in self.agents.items() if carries_model_of(broadcast, name)}
         if broadcast.phase != "train" or broadcast.reveal is None or self.sampled is None:
-            return list(self.agents.values())
+            return list(own.values())
         drawn = beacon.asked(broadcast.reveal, broadcast.s, self.sampled)
-        return [self.agents[name] for name in drawn if name in self.agents]
+        return [own[name] for name in drawn if name in own]
 
     def _hello(self) -> None:
         """Enrol everybody, or later show that this client is alive and waiting; an absent server is noticed here."""

@@ -14,6 +14,7 @@ from fedml.core import ClientTrainer, ServerAggregator
 from fedml.ml.aggregator.aggregator_creator import create_server_aggregator
 from fedml.ml.trainer.trainer_creator import create_model_trainer
 
+from ... import mechanisms
 from ...agent import Agent, ClosedFormSite, Site, worth_alone
 from ...audit import Auditor
 from ...center import Center
@@ -22,6 +23,7 @@ from ...errors import SettingError
 from ...game import Game
 from ...game import read as read_game
 from ...hosting import Session
+from ...mechanisms import Mechanism
 from ...messages import Enrol, Update
 from ...payments import Oracles
 from .. import network_json
@@ -176,12 +178,23 @@ class Host:
         return frozenset() if self.game is not None else buffers(self.model, self._w0)
 
     def _utility(self) -> Callable[[Update], float] | None:
-        """Where contribution values need one and this is the center: minus the trainer's loss on the server's data."""
-        if self.game is not None or self.settings.contribution not in METHODS or int(getattr(self.args, "rank", 0)):
+        """Where contribution values or degraded models need one and this is the center: minus the trainer's loss on the
+        server's data."""
+        if self.game is not None or int(getattr(self.args, "rank", 0)):
             return None
-        whose = f"incentive.contribution: {self.settings.contribution}"
+        if self._made().degrades:
+            whose = f"train_args.federated_optimizer: {self.args.federated_optimizer}"
+        elif self.settings.contribution in METHODS:
+            whose = f"incentive.contribution: {self.settings.contribution}"
+        else:
+            return None
         data, cap = self.test_global, self.settings.loss_cap
         return contribution.utility(self.trainer, data, self.device, self.args, whose, cap)
+
+    def _made(self) -> Mechanism:
+        """The mechanism that the settings name, or that the user's aggregator brings."""
+        given, settings = getattr(self._given[1], "mechanism", None), self.settings
+        return given(settings) if isinstance(given, type) else mechanisms.get(settings.mechanism, settings)
 
     def _labels(self) -> Callable[[str, Update], Any] | None:
         """Where agreement on shared items is measured and this is the center: what models say of the server's data."""

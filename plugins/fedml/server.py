@@ -49,7 +49,7 @@ class Server:
         self._enrolled: dict[str, Enrol] = {}
         self._refused: set[str] = set()  # agents whose own answer in this round is not acceptable
         self._said: dict[str, str] = {}  # the last refusal of each in this round
-        self._frame: bytes = b""
+        self._frames: dict[int, list[bytes]] = {}  # the broadcasts of now by rank
         self._sent: dict[int, float] = {}  # when the broadcast last went to each rank
         self._told: dict[int, float] = {}  # when its people were last told of something refused
         self._under_way: dict[int, Future[None]] = {}
@@ -80,11 +80,11 @@ class Server:
 
     def _round(self, center: Center) -> None:
         broadcast = center.broadcast()
-        self._frame = wire.encode(broadcast)
+        self._frames = self._encoded(center)
         self._refused.clear()
         self._said.clear()
         for rank in self._ranks_of(center.missing):
-            self._send(rank, self._frame, self.host.round_timeout)
+            self._send(rank, self.host.round_timeout)
         end, patience = time.monotonic() + self.host.round_timeout, Patience()
         while set(center.missing) - self._refused and (left := end - time.monotonic()) > 0:
             self._receive(min(left, POLL))
@@ -96,10 +96,22 @@ class Server:
             log.warning("No answer within %g s in round %d: %s", self.host.round_timeout, broadcast.round, some(late))
         self.progress(center, center.close())
 
+    def _encoded(self, center: Center) -> dict[int, list[bytes]]:
+        """One frame for all; where agents are sent models of their own, one for each model at a rank."""
+        if not center.own_models:
+            return dict.fromkeys(self._everybody.values(), [wire.encode(center.broadcast())])
+        models, frames = center.broadcast().models or {}, dict[int, dict[str, bytes]]()
+        for agent in center.missing:
+            mine = frames.setdefault(self.ranks[agent], {})
+            if models[agent] not in mine:
+                mine[models[agent]] = wire.encode(center.broadcast(agent))
+        return {rank: list(mine.values()) for rank, mine in frames.items()}
+
     def _tell_the_end(self, center: Center) -> None:
-        self._frame = wire.encode(dataclasses.replace(center.broadcast(), w=None))  # they need no model to end
+        told = wire.encode(dataclasses.replace(center.broadcast(), w=None))  # they need no model to end
+        self._frames = dict.fromkeys(self._everybody.values(), [told])
         self._wait([self._say(rank, self._ended(center, rank)) for rank in self._ranks_of(self.ranks)])
-        self._wait([self._send(rank, self._frame, self.host.heartbeat) for rank in self._ranks_of(self._everybody)])
+        self._wait([self._send(rank, self.host.heartbeat) for rank in self._ranks_of(self._everybody)])
 
     def _ended(self, center: Center, rank: int) -> str:
         """How the run ended for the agents of a client process."""
@@ -168,8 +180,8 @@ class Server:
         elif self.center is None:
             if agent in self.ranks and self._enrolled.setdefault(agent, hello.enrol) is hello.enrol:
                 log.info("Agent %s enrols from %s: s_max %g", agent, sender, hello.enrol.s_max)
-        elif self._frame and self._is_stuck(rank := self._everybody[agent], self.center):
-            self._send(rank, self._frame, self.host.heartbeat)
+        elif self._frames and self._is_stuck(rank := self._everybody[agent], self.center):
+            self._send(rank, self.host.heartbeat)
 
     def _is_stuck(self, rank: int, center: Center) -> bool:
         """An idle client that has not answered: it was restarted, or the broadcast or an answer was lost."""
@@ -194,10 +206,12 @@ class Server:
             return f"s_max = {enrol.s_max!r}, but it joined this run with {self.center.run.limits[enrol.agent]!r}"
         return ""
 
-    def _send(self, rank: int, frame: bytes, timeout: float) -> Future[None] | None:
-        """Never waits for one slow or dead client while the others could work."""
+    def _send(self, rank: int, timeout: float) -> Future[None] | None:
+        """What a rank is told now. Never waits for one slow or dead client while the others could work."""
         self._sent[rank] = time.monotonic()
-        sent = self._submit(rank, frame, timeout)
+        sent = None
+        for frame in self._frames.get(rank, ()):
+            sent = self._submit(rank, frame, timeout)
         if sent is not None:
             self._under_way[rank] = sent
         return sent

@@ -22,7 +22,7 @@ from ...messages import PHASES, Broadcast, Enrol, Report
 from .. import network_json
 
 PREFIX = struct.Struct("<4sBI")
-MAGIC, VERSION = b"FINC", 4
+MAGIC, VERSION = b"FINC", 5
 MOST_CHARACTERS = 1000  # of a name, a signature, or what is said about a message that is refused
 LONG = ("tags",)  # texts that only the length of a message bounds
 MOST_DIMENSIONS, LARGEST = 64, 2**40  # of an array: bounds that are checked before their product is taken
@@ -173,6 +173,7 @@ _FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
         "signature": (str, type(None)),
         "reveal": (str, type(None)),
         "audits": (list,),
+        "models": (dict, type(None)),
     },
     Report: {
         "run": _TEXT,

@@ -65,6 +65,7 @@ def broadcast_record(broadcast: Broadcast) -> ConfigRecord:
     shown = {} if broadcast.log is None else {"log": json.dumps(dict(broadcast.log))}
     shown |= {} if broadcast.reveal is None else {"reveal": broadcast.reveal}
     shown |= {"audits": json.dumps(list(broadcast.audits))} if broadcast.audits else {}
+    shown |= {} if broadcast.models is None else {"models": json.dumps(dict(broadcast.models))}
     return ConfigRecord(
         {
             **signed,
@@ -93,6 +94,7 @@ def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
         record.get("signature"),
         record.get("reveal"),
         network_json.read(record["audits"].encode()) if "audits" in record else (),
+        network_json.read(record["models"].encode()) if "models" in record else None,
     )
 
 

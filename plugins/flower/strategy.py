@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
+from ... import mechanisms
 from ...center import Center, Outcome
 from ...contribution import METHODS
 from ...errors import ReportRefused, RunError, SettingError
@@ -263,7 +264,16 @@ class IncentiveStrategy(FedAvg):
         content[INCENTIVE] = broadcast_record(self.center.broadcast())
         kind, nodes = MESSAGE_TYPES[phase], self.nodes.by_agent
         self._asking = {nodes[agent]: agent for agent in self.center.missing}
-        return [Message(content, dst_node_id=node, message_type=kind) for node in self._asking]
+        return [
+            Message(self._own(content, agent), dst_node_id=node, message_type=kind)
+            for node, agent in self._asking.items()
+        ]
+
+    def _own(self, content: RecordDict, agent: str) -> RecordDict:
+        """The content with the agent's own model in the place of the center's, where models are degraded."""
+        if self.arrayrecord_key not in content or (w := self.center.model_of(agent)) is self.center.w:
+            return content
+        return RecordDict({**content, self.arrayrecord_key: to_record(w)})
 
     def _exchange(self, messages: Iterable[Message], wait: float) -> Iterator[Message]:
         """Replies as they come; an agent that comes back at another node is asked there."""
@@ -272,9 +282,13 @@ class IncentiveStrategy(FedAvg):
         any_message = next(iter(first.values()))
 
         def make(node: int) -> Message:
-            known = first.pop(node, None)
+            known, by_agent = first.pop(node, None), self.nodes.by_agent
             kind = any_message.metadata.message_type
-            return known or Message(any_message.content, dst_node_id=node, message_type=kind)
+            return known or Message(
+                next(sent.content for agent, sent in agents.items() if by_agent[agent] == node),
+                dst_node_id=node,
+                message_type=kind,
+            )
 
         for agent, reply in self.nodes.ask(list(agents), make, wait):
             self._asking[reply.metadata.src_node_id] = agent
@@ -309,13 +323,19 @@ class IncentiveStrategy(FedAvg):
         if wanted < len(nodes):
             nodes = random.sample(nodes, wanted)
         content = self._content(step, self._model(), config)
-
-        def make(node: int) -> Message:
-            return Message(content, dst_node_id=node, message_type=MESSAGE_TYPES["value"])
-
+        make = self._making(content, "value")
         replies = [reply.content for _, reply in self.nodes.ask(nodes, make, wait)]
         if own := reporting.averages(replies, self.weighted_by_key, self.evaluate_metrics_aggr_fn):
             result.evaluate_metrics_clientapp[step] = MetricRecord(own)
+
+    def _making(self, content: RecordDict, phase: str) -> Callable[[int], Message]:
+        """What a node is sent outside of the center's rounds."""
+
+        def make(node: int) -> Message:
+            agent = next(name for name, place in self.nodes.by_agent.items() if place == node)
+            return Message(self._own(content, agent), dst_node_id=node, message_type=MESSAGE_TYPES[phase])
+
+        return make
 
     def _evaluate_centrally(self, evaluate_fn: Any, step: int, result: Result) -> None:
         found = None if evaluate_fn is None else evaluate_fn(step, self._model())
@@ -327,10 +347,7 @@ class IncentiveStrategy(FedAvg):
         """The nodes' own copies of what is in the server's folder."""
         nodes, key = self.nodes.present, self.arrayrecord_key
         content = handout.content(ended.run, ended, self.session.ledger, self._model(), key)
-
-        def make(node: int) -> Message:
-            return Message(content, dst_node_id=node, message_type=MESSAGE_TYPES[handout.PHASE])
-
+        make = self._making(content, handout.PHASE)
         replies = self.nodes.ask(sorted(nodes), make, wait) if nodes else ()
         kept = [agent for agent, reply in replies if reply.content.config_records.get(INCENTIVE, {}).get("kept")]
         log.info("Ledger, outcome and model are kept at the nodes of: %s", ", ".join(sorted(kept)) or "nobody")
@@ -338,18 +355,23 @@ class IncentiveStrategy(FedAvg):
     # The start
 
     def _oracles(self, evaluate_fn: Any) -> Oracles:
-        """What the center can check; where contribution values need one, a utility from the user's evaluate_fn."""
-        how = self.settings.contribution
-        if how not in METHODS or self.oracles.utility is not None:
+        """What the center can check; where contribution values or degraded models need one, a utility from the user's
+        evaluate_fn."""
+        how, mechanism = self.settings.contribution, mechanisms.get(self.settings.mechanism, self.settings)
+        if (how not in METHODS and not mechanism.degrades) or self.oracles.utility is not None:
             return self.oracles
         if evaluate_fn is None:
+            named, instead = ("contribution", "set contribution to 'cgsv', which needs none")
+            if mechanism.degrades:
+                named, instead = ("mechanism", "choose a mechanism that pays money")
             raise SettingError(
-                f"incentive.contribution is {how!r}, which evaluates models at the server: give start() an evaluate_fn "
-                f"that returns {self.utility_by_key.lstrip('-')!r}, or set contribution to 'cgsv', which needs none."
+                f"incentive.{named} is {getattr(self.settings, named)!r}, which evaluates models at the server: give "
+                f"start() an evaluate_fn that returns {self.utility_by_key.lstrip('-')!r}, or {instead}."
             )
 
         def utility(w: Update) -> float:
-            found = evaluate_fn(self.center.broadcast().step + 1, to_record(w))
+            step = 0 if self._center is None else self._center.broadcast().step
+            found = evaluate_fn(step + 1, to_record(w))
             return reporting.utility(found, self.utility_by_key, self.settings.loss_cap)
 
         return dataclasses.replace(self.oracles, utility=utility)

@@ -151,17 +151,23 @@ class IncentiveController(ModelController):
                 self._submit(agent, replies[agent].get(INCENTIVE), None)
 
     def _ask_by_task(self, task: str, wait: float) -> None:
-        broadcast = self.center.broadcast()
-        model = FLModel(
+        sites = list(self.center.missing)
+        groups = [[site] for site in sites] if self.center.own_models else [sites]
+        self._send_and_wait(task, [(self._told(group[0]), group) for group in groups], wait, self._hear)
+
+    def _told(self, agent: str) -> FLModel:
+        """What an agent is told; it is told the same as the others unless agents have models of their own."""
+        broadcast = self.center.broadcast(agent)
+        return FLModel(
             params=None if broadcast.w is None else to_params(broadcast.w, self.tensors),
             metrics={} if broadcast.w is None else None,
             current_round=broadcast.round,
             meta={INCENTIVE: wire.write(broadcast)},
         )
-        self._send_and_wait(task, model, list(self.center.missing), wait, self._hear)
 
-    def _send_and_wait(self, task: str, model: FLModel, sites: list[str], wait: float, callback: Any) -> None:
-        self.send_model(task, model, sites, timeout=max(1, math.ceil(wait)), callback=callback)
+    def _send_and_wait(self, task: str, told: list[tuple[FLModel, list[str]]], wait: float, callback: Any) -> None:
+        for model, sites in told:
+            self.send_model(task, model, sites, timeout=max(1, math.ceil(wait)), callback=callback)
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
             time.sleep(CHECKS)
 
@@ -239,7 +245,7 @@ class IncentiveController(ModelController):
             meta={INCENTIVE: wire.json.dumps({"run": session.settings.run, "secret": self._secret}), "enrol": True},
         )
         sites = [client.name for client in self.engine.get_clients()]
-        self._send_and_wait(INCENTIVE, model, sites, wait, hear)
+        self._send_and_wait(INCENTIVE, [(model, sites)], wait, hear)
         if len(enrolled) < wanted:
             who = f" ({', '.join(sorted(enrolled))})" if enrolled else ""
             raise RunError(
