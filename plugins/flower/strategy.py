@@ -18,6 +18,7 @@ from ... import mechanisms
 from ...center import Center, Outcome
 from ...contribution import METHODS
 from ...errors import ReportRefused, RunError, SettingError
+from ...game import Game
 from ...hosting import Session
 from ...ledger import Ledger
 from ...messages import SCALARS, RoundResult, Update
@@ -44,7 +45,8 @@ class IncentiveStrategy(FedAvg):
 
     `ledger` is an open ledger or where it is; what is not given is read from the settings. `buffers` names the arrays
     that are not parameters (BatchNorm statistics). With `incentive.contribution`, `evaluate_fn` is also asked about the
-    models of coalitions; `utility_by_key` names the metric, after a minus where less is better. After `start`,
+    models of coalitions; `utility_by_key` names the metric, after a minus where less is better. `game` is the closed-form
+    game that the nodes play (`play`), where a mechanism has to know costs, needs or valuations of it. After `start`,
     `outcome` says how the run ended and `rounds` how each round did, scalar rounds included.
     """
 
@@ -64,6 +66,7 @@ class IncentiveStrategy(FedAvg):
         train_metrics_aggr_fn: reporting.MetricsOf | None = None,
         evaluate_metrics_aggr_fn: reporting.MetricsOf | None = None,
         utility_by_key: str = "-loss",
+        game: Game | None = None,
     ) -> None:
         if fraction_train < 1.0:
             if settings.sampled is not None:
@@ -84,7 +87,7 @@ class IncentiveStrategy(FedAvg):
             train_metrics_aggr_fn=train_metrics_aggr_fn,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
-        self.settings, self.host = settings, host
+        self.settings, self.host, self.game = settings, host, game
         self.buffers, self.oracles, self.utility_by_key = buffers, oracles, utility_by_key
         self.outcome: Outcome | None = None
         self.rounds: list[RoundResult] = []
@@ -155,8 +158,8 @@ class IncentiveStrategy(FedAvg):
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         wait = self.host.round_timeout if timeout is None else timeout
         self.summary()
-        session = Session(self.settings, self.host, log, ledger=self._ledger, oracles=self._oracles(evaluate_fn))
-        self._session = session
+        known = {"game": self.game, "oracles": self._oracles(evaluate_fn)}
+        self._session = session = Session(self.settings, self.host, log, ledger=self._ledger, **known)
         try:
             session.preflight(network=self.host.node_keys is None)
             self._begin(grid, initial_arrays, session)
@@ -358,7 +361,7 @@ class IncentiveStrategy(FedAvg):
         """What the center can check; where contribution values or degraded models need one, a utility from the user's
         evaluate_fn."""
         how, mechanism = self.settings.contribution, mechanisms.get(self.settings.mechanism, self.settings)
-        if (how not in METHODS and not mechanism.degrades) or self.oracles.utility is not None:
+        if (how not in METHODS and not mechanism.degrades) or self.oracles.utility is not None or self.game is not None:
             return self.oracles
         if evaluate_fn is None:
             named, instead = ("contribution", "set contribution to 'cgsv', which needs none")

@@ -8,27 +8,14 @@ from typing import Any
 import pytest
 import yaml
 from fedml_runs import write_config
-from parity import GAME, ROUNDS, RUN, head_of, ledger_of
+from parity import GAME, PEERS, ROUNDS, SHARES, head_of, ledger_of, peer_in_engine
 
-from fedincentive import ledger, play
+from fedincentive import ledger
 from fedincentive.contribution import memo
 from fedincentive.ledger.verify import verify
 
 SEVERAL = Path(__file__).parent / "several.py"
 TERMS: dict[str, Any] = {"unchecked": True}
-SHARES = {"options": {"share": {"budget": "6"}}}
-GAMES: dict[str, dict[str, Any]] = {
-    "fedbr": {},
-    "fedbr-bg": {},
-    "fact": {},
-    "one-for-one": {"need": 300, "spillover": 0.5},
-    "pay-what-you-contribute": {"need": 300, "spillover": 0.5},
-    "gradient-relative": {},
-    "shares": SHARES,
-    "shares by exact": {**SHARES, "contribution": "exact"},
-    "shares by agreement": {**SHARES, "contribution": "agreement"},
-    "t-upbred by groves-d": {"payment": "groves-d"},
-}
 NUMBERS = {"gamma": 200.0, "cost": 0.001, "start": 0.4}
 TRAINED: dict[str, dict[str, Any]] = {
     "fedbr-bg": NUMBERS,
@@ -45,7 +32,7 @@ def runs(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every game and training in one program, in root/kind/name."""
     root = tmp_path_factory.mktemp("peers")
     files = []
-    for kind, plays, more in (("game", GAMES, {"game": "game.yaml"}), ("training", TRAINED, {})):
+    for kind, plays, more in (("game", PEERS, {"game": "game.yaml"}), ("training", TRAINED, {})):
         for name, incentive in plays.items():
             folder = root / kind / name.replace(" ", "-")
             folder.mkdir(parents=True)
@@ -56,12 +43,9 @@ def runs(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", PEERS)
 def test_a_game_gives_the_engines_ledger(runs: Path, name: str, tmp_path: Path) -> None:
-    book = tmp_path / "ledger.sqlite"
-    terms = {"mechanism": name.split(" ")[0], "rounds": ROUNDS, "run": RUN, **TERMS, **GAMES[name]}
-    play({"game": GAME}, ledger=book, **terms)
-    assert head_of(ledger_of(runs / "game" / name.replace(" ", "-"))) == head_of(book)
+    assert head_of(ledger_of(runs / "game" / name.replace(" ", "-"))) == peer_in_engine(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", TRAINED)

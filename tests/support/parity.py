@@ -7,6 +7,7 @@ from typing import Any
 
 from table import BLIND, play, set_table
 
+import fedincentive
 from fedincentive import game, ledger
 
 RUN = "run"
@@ -23,6 +24,35 @@ GAME: dict[str, Any] = {
         {"name": "practice", "s_max": 700, "s0": 333, "ideal": [1 / 3, 0.1]},
     ],
 }
+
+
+SHARES = {"options": {"share": {"budget": "6"}}}
+PEERS: dict[str, dict[str, Any]] = {  # other papers' mechanisms; the first word is the mechanism
+    "fedbr": {},
+    "fedbr-bg": {},
+    "accuracy-shaping": {},
+    "realfm": {},
+    "fact": {},
+    "one-for-one": {"need": 300, "spillover": 0.5},
+    "pay-what-you-contribute": {"need": 300, "spillover": 0.5},
+    "gradient-relative": {},
+    "shares": SHARES,
+    "shares by exact": {**SHARES, "contribution": "exact"},
+    "shares by agreement": {**SHARES, "contribution": "agreement"},
+    "t-upbred by groves-d": {"payment": "groves-d"},
+}
+
+
+def peer(name: str) -> dict[str, Any]:
+    """The settings of one of them, in the engine and in every host."""
+    return {"mechanism": name.split(" ")[0], "rounds": ROUNDS, "run": RUN, "unchecked": True, **PEERS[name]}
+
+
+def peer_in_engine(name: str, folder: Path) -> str:
+    """The ledger's head after the game under another paper's mechanism, in the core alone."""
+    path = folder / "peer.sqlite"
+    fedincentive.play({"game": GAME}, ledger=path, **peer(name))
+    return head_of(path)
 
 
 def in_engine(mechanism: str, folder: Path, of: dict[str, Any] = GAME, **changes: Any) -> str:
