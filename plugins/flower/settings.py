@@ -63,11 +63,14 @@ def nested(run_config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if not isinstance(table.setdefault(key, {}), dict):
             raise SettingError(f"{SECTION}.{key} is both a value and a table ({flat}): keep one of them.")
-        if key == "options" and "." in agent:  # incentive.options.<payment>.<setting>
+        if key == "options" and "." in agent:  # incentive.options.<payment>.<setting>[.<agent>]
             payment, _, own = agent.partition(".")
-            if not isinstance(table[key].setdefault(payment, {}), dict):
+            own, by_agent, agent = own.partition(".")
+            own = own.replace("-", "_")
+            place = table[key].setdefault(payment, {})
+            if not isinstance(place, dict) or (by_agent and not isinstance(place.setdefault(own, {}), dict)):
                 raise SettingError(f"{SECTION}.{key}.{payment} is both a value and a table ({flat}): keep one of them.")
-            table[key][payment][own.replace("-", "_")] = value
+            (place[own] if by_agent else place)[agent if by_agent else own] = value
         else:
             table[key][agent] = value
     return table

@@ -211,5 +211,5 @@ def test_a_changed_byte_never_escapes(data: st.DataObject) -> None:
 
 
 def test_struct_is_as_documented() -> None:
-    assert wire.encode(Report("r", 0, "train", "a"))[:5] == b"FINC\x04"
+    assert wire.encode(Report("r", 0, "train", "a"))[:5] == b"FINC\x05"
     assert struct.calcsize("<4sBI") == wire.PREFIX.size

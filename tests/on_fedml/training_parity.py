@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from fedml import FedMLRunner
 from fedml.core import ClientTrainer, ServerAggregator
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 from data_parity import AGENTS, CLASSES, SIZES, data, first_model, loss, trained  # noqa: E402
@@ -68,7 +68,8 @@ if __name__ == "__main__":
     for args in configurations():
         own = [loaders(index) for index in range(AGENTS)]
         train, test = ({index: pair[k] for index, pair in enumerate(own)} for k in (0, 1))
-        dataset = [sum(SIZES), 0, None, None, dict(enumerate(SIZES)), train, test, CLASSES]
+        everyones = DataLoader(ConcatDataset([loader.dataset for loader in test.values()]), batch_size=16)
+        dataset = [sum(SIZES), 0, None, everyones, dict(enumerate(SIZES)), train, test, CLASSES]
         model = Prototypes()
         made = Trainer(model, args), Aggregator(model, args)
         FedMLRunner(args, fedml.device.get_device(args), dataset, model, *made).run()

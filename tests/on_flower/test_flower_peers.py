@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import data_parity as task
+import numpy as np
 import parity
 import pytest
-from fedincentive.plugins.flower import IncentiveStrategy, play
+from fedincentive.plugins.flower import IncentiveStrategy, play, points, strategic
 from fedincentive.plugins.flower.settings import FlowerSettings
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
-from fedincentive import game
+from fedincentive import game, hosting
+from fedincentive.errors import SettingError
 from fedincentive.settings import Settings
 
 GAME = game.read({"game": parity.GAME})
@@ -27,3 +31,63 @@ def test_a_game_gives_the_engines_ledger(grid: Any, name: str, tmp_path: Path) -
     strategy.start(nodes, ArrayRecord({"w": Array(GAME.w0)}))
     assert strategy.outcome is not None
     assert strategy.outcome.checkpoint == parity.peer_in_engine(name, tmp_path)
+
+
+def prototypes() -> ClientApp:
+    """The training of data_parity in an ordinary app."""
+    app = ClientApp()
+
+    def own(context: Any) -> Any:
+        return task.data(int(context.node_config["partition-id"]))
+
+    @app.train()
+    def train(message: Message, context: Any) -> Message:
+        x, y, _, _ = own(context)
+        mine = np.sort(points(message, len(y)))
+        np.random.seed(int(message.content["config"]["seed"]))
+        new = task.trained(message.content["arrays"]["prototypes"].numpy(), x[mine], y[mine])
+        metrics = MetricRecord({"num-examples": len(mine)})
+        arrays = ArrayRecord({"prototypes": Array(new)})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Any) -> Message:
+        _, _, x, y = own(context)
+        loss = task.loss(message.content["arrays"]["prototypes"].numpy(), x, y)
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": len(y), "loss": loss})}), reply_to=message)
+
+    return strategic(app, size=lambda context: len(own(context)[1]), classes=task.CLASSES)
+
+
+def test_no_message_carries_a_better_model_than_its_node_has_earned(grid: Any, tmp_path: Path) -> None:
+    """Rounds, evaluations between them and the hand-out at the end; the ledger and the model are the engine's."""
+    fixed = {"rounds": task.ROUNDS, "run": task.RUN, "seed": task.SEED, "agents": task.AGENTS, "handout": True}
+    settings, host = hosting.read({**task.SHAPED, **fixed, "output": str(tmp_path)}, FlowerSettings, {})
+    nodes = grid({"incentive.mechanism": "accuracy-shaping", "incentive.start": task.INCENTIVE["start"]})
+    nodes.run_config |= {"incentive.seed": task.SEED, "incentive.cost": task.INCENTIVE["cost"]}
+    joined = nodes.join_all(prototypes(), task.AGENTS)
+
+    def evaluate(step: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord({"loss": -task.worth({"prototypes": arrays["prototypes"].numpy()})})
+
+    first = ArrayRecord({name: Array(array) for name, array in task.first_model().items()})
+    IncentiveStrategy(settings, host).start(nodes, first, evaluate_fn=evaluate)
+    assert task.found_in(tmp_path / task.RUN) == task.shaped_in_engine(tmp_path)
+    sent: dict[int, list[float]] = {node: [] for node in joined}
+    kinds = set()
+    for message in nodes.sent:
+        if "arrays" in message.content.array_records:
+            kinds.add(message.metadata.message_type)
+            model = message.content["arrays"]["prototypes"].numpy()
+            sent[message.metadata.dst_node_id].append(task.worth({"prototypes": model}))
+    assert kinds == {"train", "evaluate", "query.handout"}
+    earned = [-0.59, -0.49, -0.05]  # a little more than the bases: their further points are cheap
+    for node, most in zip(joined, earned, strict=True):
+        assert max(sent[node]) < most and len(sent[node]) == 2 * task.ROUNDS + 1
+    assert len({round(max(worth), 6) for worth in sent.values()}) == 3
+
+
+def test_a_strategy_that_cannot_value_models_is_refused(grid: Any, tmp_path: Path) -> None:
+    settings, host = hosting.read({**task.SHAPED, "agents": 3, "output": str(tmp_path)}, FlowerSettings, {})
+    with pytest.raises(SettingError, match="mechanism is 'accuracy-shaping', which evaluates models.*evaluate_fn"):
+        IncentiveStrategy(settings, host).start(grid({}), ArrayRecord({}))

@@ -8,11 +8,13 @@ from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.recipe import SimEnv
 from prototypes import Prototypes, Validator
 
-measured = {"contribution": sys.argv[2]} if len(sys.argv) > 2 else {}
-if measured.get("contribution") in ("exact", "gtg", "loo"):
-    measured["validator"] = Validator(agents=task.AGENTS)
+how = sys.argv[2] if len(sys.argv) > 2 else ""
+incentive = {"mechanism": "t-upbred", **task.INCENTIVE, **({"contribution": how} if how else {})}
+if how == "shaped":
+    incentive = task.SHAPED
+if how in ("exact", "shaped"):
+    incentive = {**incentive, "validator": Validator()}
 recipe = IncentiveRecipe(
-    mechanism="t-upbred",
     run=task.RUN,
     seed=task.SEED,
     model=Prototypes(),
@@ -23,7 +25,6 @@ recipe = IncentiveRecipe(
     command=f"{sys.executable} -u",
     server_expected_format=ExchangeFormat.PYTORCH,
     params_transfer_type=TransferType.DIFF,
-    **task.INCENTIVE,
-    **measured,
+    **incentive,
 )
 recipe.execute(SimEnv(clients=["agent-1", "agent-2", "agent-3"], workspace_root="workspace"))

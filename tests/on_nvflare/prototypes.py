@@ -10,13 +10,9 @@ class Prototypes(torch.nn.Module):
 
 
 class Validator:
-    """What a model is worth at the server: minus its loss on the test data of all owners."""
-
-    def __init__(self, agents: int) -> None:
-        self.agents = agents
+    """What a model is worth at the server."""
 
     def __call__(self, model: dict) -> float:
         import data_parity as task
 
-        tests = [task.data(index)[2:] for index in range(self.agents)]
-        return -sum(task.loss(model["prototypes"], x, y) for x, y in tests) / self.agents
+        return task.worth(model)

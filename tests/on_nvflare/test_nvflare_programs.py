@@ -102,6 +102,13 @@ def test_a_job_measures_what_updates_are_worth(nvflare, how) -> None:
         assert 0.0 < gained < begun
 
 
+def test_each_site_is_sent_a_model_of_its_own(nvflare, tmp_path) -> None:
+    """Degraded models in NVFlare's simulator, in tasks that stand side by side: the engine's ledger and model."""
+    nvflare.run(HERE / "digits_job.py", HERE / "digits_client.py", "shaped")
+    found = data_parity.found_in(next(nvflare.home.rglob("ledger.sqlite")).parent)
+    assert found == data_parity.shaped_in_engine(tmp_path)
+
+
 def test_the_readmes_simulator_runs(nvflare) -> None:
     shutil.copytree(EXAMPLE, nvflare.home / "app", ignore=shutil.ignore_patterns("workspace", "__pycache__"))
     simulator, _, _ = blocks((EXAMPLE / "README.md").read_text(), "sh")

@@ -18,6 +18,7 @@ from fedincentive import draws, engine, ledger, mechanisms
 from fedincentive.agent import Agent, LossSite
 from fedincentive.center import Center
 from fedincentive.hosting import HostSettings, agent_name
+from fedincentive.payments import Oracles
 from fedincentive.settings import Settings
 
 AGENTS, CLASSES, RUN, ROUNDS, SEED = 3, 10, "run", 3, 7
@@ -38,6 +39,13 @@ EXPECTED: dict[str, tuple[list[float], str, str]] = {
         "21cafb2e2de04ecd4cdf7ded2160fe3a01968106bbbab36aae2e33493a6d9d37",
     ),
 }
+# Degraded models: what has been earned is reached after the first, the second round, and never
+LEVEL = {
+    "targets": {"agent-1": "10", "agent-2": "20", "agent-3": "30"},
+    "bases": {"agent-1": "-0.6", "agent-2": "-0.5", "agent-3": "-0.1"},
+    "floors": {"agent-1": "-0.72", "agent-2": "-0.72", "agent-3": "-0.72"},
+}
+SHAPED = {**INCENTIVE, "mechanism": "accuracy-shaping", "options": {"level": LEVEL}}
 
 
 def data(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -65,10 +73,16 @@ def loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     return math.fsum(((x - w[y]) ** 2).ravel()) / (4096.0 * len(y))
 
 
-def in_engine(mechanism: str, folder: Path) -> tuple[list[float], str, str]:
+def worth(w: Any) -> float:
+    """What a model is worth at the server: minus its loss on the test data of all owners."""
+    tests = [data(index)[2:] for index in range(AGENTS)]
+    return -sum(loss(w["prototypes"], x, y) for x, y in tests) / AGENTS
+
+
+def in_engine(mechanism: str, folder: Path, **changes: Any) -> tuple[list[float], str, str]:
     """The training in the core alone, where no host stands between center and agents."""
     host = HostSettings(start=INCENTIVE["start"])
-    own = {key: value for key, value in INCENTIVE.items() if key != "start"}
+    own = {key: value for key, value in {**INCENTIVE, **changes}.items() if key != "start"}
     settings = Settings.read({**own, "mechanism": mechanism, "rounds": ROUNDS, "run": RUN, "seed": SEED})
     agents = []
     for index in range(AGENTS):
@@ -79,9 +93,15 @@ def in_engine(mechanism: str, folder: Path) -> tuple[list[float], str, str]:
         agents.append(Agent(name, site, s0=host.first(site.s_max)))
     with ledger.open(folder / f"{mechanism}.sqlite") as book:
         enrolled = [agent.enrol() for agent in agents]
-        center = Center(settings, mechanisms.get(mechanism, settings), enrolled, first_model(), book)
+        made, known = mechanisms.get(mechanism, settings), Oracles(utility=worth)
+        center = Center(settings, made, enrolled, first_model(), book, oracles=known)
         outcome = engine.run(center, agents)
         return list(outcome.s.values()), str(book.head()), outcome.digest
+
+
+def shaped_in_engine(folder: Path) -> tuple[list[float], str, str]:
+    """The same with degraded models."""
+    return in_engine("accuracy-shaping", folder, options={"level": LEVEL})
 
 
 def _work(index: int, name: str, seed: int) -> tuple[Any, Any]:
