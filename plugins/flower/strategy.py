@@ -45,8 +45,8 @@ class IncentiveStrategy(FedAvg):
 
     `ledger` is an open ledger or where it is; what is not given is read from the settings. `buffers` names the arrays
     that are not parameters (BatchNorm statistics). With `incentive.contribution`, `evaluate_fn` is also asked about the
-    models of coalitions; `utility_by_key` names the metric, after a minus where less is better. `game` is the closed-form
-    game that the nodes play (`play`), where a mechanism has to know costs, needs or valuations of it. After `start`,
+    models of coalitions; `utility_by_key` names the metric, after a minus where less is better. `game` is the
+    closed-form game that the nodes play, where a mechanism has to know costs, needs or values of it. After `start`,
     `outcome` says how the run ended and `rounds` how each round did, scalar rounds included.
     """
 

@@ -1,4 +1,4 @@
-"""Other papers' mechanisms in Flower: the engine's ledger in a closed-form game, and models of their own in training."""
+"""Other papers' mechanisms in Flower: the engine's ledger in a closed-form game, own models in training."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from table import opened, play
 from fedincentive import ledger
 from fedincentive.agent import Agent, Notary, SoftmaxSite
 from fedincentive.agent.softmax import accuracy, first_model, loss_and_gradient
-from fedincentive.errors import SettingError
+from fedincentive.errors import BroadcastRefused, SettingError
 from fedincentive.identity import digest
 from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_jsonl
@@ -109,6 +110,21 @@ def test_what_is_withheld_stays_unseen_and_the_center_still_learns(digits) -> No
     assert accuracy(outcome.w, digits[0][:500], digits[1][:500]) > 0.85
 
 
+def test_who_delivers_less_is_sent_less(digits, tmp_path) -> None:
+    with ledger.open(tmp_path / "ledger.sqlite") as book:
+        center, agents = sat_down(digits, book=book, quorum=0.5)
+        while not center.done:
+            for agent in agents if center.run.trained != 4 else agents[:-1]:
+                center.submit(agent.respond(center.broadcast(agent.name)))
+            center.close()
+            if center.run.trained == 4:
+                whole = center.oracles.utility(center.model_of("west"))
+            if center.run.trained == 5 and center.run.phase == "train":
+                assert center.oracles.utility(center.model_of("west")) <= caps(0.0) + 1e-9 < whole
+        assert center.model_of("west") is center.w  # it came back, and has earned all again
+        assert verify(book, recompute=True).findings == ()
+
+
 def test_realfm_grants_by_its_expansion(digits) -> None:
     center, agents = sat_down(digits, "realfm")
     play(center, agents)
@@ -131,6 +147,9 @@ def test_in_a_signed_run_all_answer_to_the_list_of_models(digits, tmp_path) -> N
         assert told.models["east"] == digest(told.w) != told.models["west"]
         assert center.broadcast().w is None  # no host sends it by mistake
         assert agents[0].respond(told) is None  # another's model is not answered
+        forged = replace(told, models={**told.models, "north": told.models["east"]})
+        with pytest.raises(BroadcastRefused, match="not signed by the center"):
+            agents[0].respond(forged)  # nor where somebody else says that it is its own
         play(center, agents)
         assert verify(book, recompute=True, keys=statements.known_keys(tmp_path / "keys")).findings == ()
         terms = next(book.entries()).entry.inputs["terms"]["payments"]["level"]["terms"]
