@@ -120,6 +120,14 @@ def read(
     return settings, checks.read(host, {key: value for key, value in values.items() if key in own}, "incentive")
 
 
+def knowing(oracles: Oracles, mechanism: Mechanism, game: Game | None) -> Oracles:
+    """With what models are worth in a closed-form game, where they are degraded; elsewhere a host has no oracles."""
+    if game is None or not mechanism.degrades:
+        return oracles
+    known = GameOracle(game, lambda agent: 0.0)
+    return dataclasses.replace(oracles, valuation=known, alone=known.alone)
+
+
 def agent_name(index: int, count: int) -> str:
     """The name of a host's client `index`, from 0, where it is given no other; padded, so that name order is theirs.
 
@@ -153,9 +161,7 @@ class Session:
         self.settings = mechanisms.prepared(state.as_begun(settings, self.state_path), game)
         self._mechanism, self._ledger = mechanism, ledger
         self._center: Center | None = None
-        if game is not None and self.mechanism.degrades:
-            known = GameOracle(game, lambda agent: 0.0)
-            self.oracles = dataclasses.replace(self.oracles, valuation=known, alone=known.alone)
+        self.oracles = knowing(self.oracles, self.mechanism, game)
 
     def _welfare(self, w: Update) -> float:
         """What a model is worth to all in the closed-form game, with what everyone contributes."""

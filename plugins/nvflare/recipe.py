@@ -15,6 +15,7 @@ from nvflare.recipe.fedavg import FedAvgRecipe
 from ...contribution import METHODS
 from ...errors import SettingError
 from ...game import Game, load
+from ...hosting import knowing
 from ...mechanisms import get, prepared
 from ...payments import Oracles
 from ...settings import Settings
@@ -39,9 +40,9 @@ class IncentiveRecipe(FedAvgRecipe):
 
     `model`, `train_script` and the like are FedAvgRecipe's; the script calls `join` and asks for its `points`. A file
     with a closed-form game, as `game`, is played instead of training. `validator` says at the server what a model is
-    worth, for `contribution: exact | gtg | loo`: an object of a class of yours, which NVFlare makes there from its
-    constructor's arguments, called with a mapping from names to NumPy arrays; the larger its number, the better. All
-    other arguments are fedincentive's settings; money is exact: a quoted decimal.
+    worth, for `contribution: exact | gtg | loo` and degraded models: an object of a class of yours, which NVFlare makes
+    there from its constructor's arguments, called with a mapping from names to NumPy arrays; the larger its number, the
+    better. All other arguments are fedincentive's settings; money is exact: a quoted decimal.
     """
 
     def __init__(
@@ -120,13 +121,19 @@ def _check(settings: Settings, agents: int, game: Game | None, validator: Any) -
             f"validator is {validator!r}: NVFlare makes server components from their class and arguments, so give an "
             "object of a class with __call__(self, model) -> float, not a function or the class itself."
         )
+    mechanism = get(settings.mechanism, prepared(settings, game))
+    if mechanism.degrades and game is None and validator is None:
+        raise SettingError(
+            f"incentive.mechanism is {settings.mechanism!r}, which evaluates models at the server: give "
+            "IncentiveRecipe a validator, or choose a mechanism that pays money."
+        )
     if settings.contribution in METHODS and game is None and validator is None:
         raise SettingError(
             f"incentive.contribution is {settings.contribution!r}, which evaluates models at the server: give "
             "IncentiveRecipe a validator, or set contribution to 'cgsv', which needs none."
         )
     values = Oracles(utility=lambda w: 0.0) if game is not None or validator is not None else Oracles()
-    get(settings.mechanism, prepared(settings, game)).check(agents, values)
+    mechanism.check(agents, knowing(values, mechanism, game))
 
 
 class StrategicRunner:

@@ -53,6 +53,14 @@ def test_a_wrong_setting_is_named(key: str, value: object, words: str) -> None:
         read({key: value})
 
 
+def test_options_may_be_by_agent() -> None:
+    given = {"incentive.options.level.targets.site-a": "3", "incentive.options.level.targets.site_b": "4"}
+    found = nested({**given, "incentive.options.level.half-life": "5"})
+    assert found == {"options": {"level": {"targets": {"site-a": "3", "site_b": "4"}, "half_life": "5"}}}
+    with pytest.raises(SettingError, match="both a value and a table"):
+        nested({"incentive.options.level.targets": "1", **given})
+
+
 def test_a_key_cannot_be_value_and_table() -> None:
     with pytest.raises(SettingError, match="both a value and a table"):
         nested({"incentive.cost": 1.0, "incentive.cost.a": 2.0})

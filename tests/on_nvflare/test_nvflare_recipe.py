@@ -62,7 +62,7 @@ def test_the_job_says_what_the_recipe_was_told(tmp_path) -> None:
         ({"game": None, "train_script": "client.py", "contribution": "exact"}, "exact.*give IncentiveRecipe a valida"),
         ({"validator": lambda model: 0.0}, "not a function or the class itself"),
         ({"validator": 3}, "validator is 3"),
-        ({"mechanism": "accuracy-shaping"}, "gives every agent a model of its own"),
+        ({"mechanism": "realfm", "game": None, "train_script": "client.py"}, "realfm.*evaluates models at the server"),
         ({"mechanism": "fact", "game": None, "train_script": "client.py"}, "options.sandwich.targets is required"),
     ],
 )
@@ -84,6 +84,7 @@ def test_a_validator_is_a_component_of_the_server(tmp_path) -> None:
     for how in ("exact", "cgsv"):
         told = {"mechanism": "2p-upbred", "beta": "0.5", "game": GAME, "min_clients": 5, "contribution": how}
         IncentiveRecipe(**told)  # a game's own welfare needs none
+    IncentiveRecipe(**{**told, "mechanism": "accuracy-shaping"})
     IncentiveRecipe(**{**told, "contribution": "loo"}, validator=Validator(2.0)).export(str(tmp_path / "job"))
     server = json.loads(next((tmp_path / "job").rglob("config_fed_server.json")).read_text())
     (component,) = [one for one in server["components"] if one["id"] == "validator"]
