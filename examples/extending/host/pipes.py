@@ -42,7 +42,7 @@ def main(path: str) -> None:
     center = session.center([enrol for _, enrol in pipes.values()], {"w": file.game.w0})
     while not center.done:
         for agent in center.missing:
-            pipes[agent][0].send(center.broadcast())
+            pipes[agent][0].send(center.broadcast(agent))  # some mechanisms send each agent a model of its own
             if pipes[agent][0].poll(host.round_timeout) and (report := pipes[agent][0].recv()) is not None:
                 try:
                     center.submit(report)
