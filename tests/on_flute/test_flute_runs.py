@@ -55,6 +55,16 @@ def test_closed_form_game_gives_the_engines_ledger(flute: Any, mechanism: str, t
     assert parity.head_of(ledger_of(flute(settings), parity.RUN)) == parity.in_engine(mechanism, tmp_path)
 
 
+@pytest.mark.parametrize("name", parity.PEERS)
+def test_so_it_does_under_other_papers_mechanisms(flute: Any, name: str, tmp_path: Path) -> None:
+    game = tmp_path / "game.yaml"
+    game.write_text(yaml.safe_dump({"game": parity.GAME}))
+    told = parity.peer(name)
+    mechanism, rounds = told.pop("mechanism"), told.pop("rounds")
+    settings = {**config(max_iteration=rounds, incentive={**told, "game": str(game)}), "strategy": mechanism}
+    assert parity.head_of(ledger_of(flute(settings), parity.RUN)) == parity.peer_in_engine(name, tmp_path)
+
+
 @pytest.mark.parametrize("mechanism", data_parity.MECHANISMS)
 def test_training_gives_the_engines_ledger_and_model(flute: Any, mechanism: str) -> None:
     incentive = {**data_parity.INCENTIVE, "seed": data_parity.SEED, "run": "run", "classes": 10, "held_out": False}
