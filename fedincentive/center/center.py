@@ -186,6 +186,10 @@ class Center:
         """The model as this agent may have it: all of it, unless models are degraded."""
         return self.w if self._own is None else self._own.model(agent, self.w)
 
+    def counted(self, agent: str, update: Update) -> Update:
+        """An update as it counts: of an agent with a model of its own, where that has the center's numbers."""
+        return update if self._own is None else self._own.counted(self.run, agent, update)
+
     def submit(self, report: Report) -> bool:
         """Take one report. True if it counts; False if it was late, foreign or a repetition, which is only counted.
 
@@ -214,7 +218,7 @@ class Center:
             self.counts["refused"] += 1
             raise
         if self._own is not None and run.phase == "train":
-            answer = replace(answer, update=self._own.counted(run, report.agent, answer.update))
+            answer = replace(answer, update=self.counted(report.agent, answer.update))
         self._reports[report.agent] = self._spill.keep(report.agent, answer)
         return True
 

@@ -49,7 +49,7 @@ def _scatter(
     known = [row for row in rows if row[x] is not None and row[y] is not None]
     axes.plot([row[x] for row in known], [row[y] for row in known], "o", color="C0", alpha=0.7)
     axes.axvline(0.0, color="0.8", zorder=0)
-    axes.margins(0.1)
+    axes.margins(x=0.2, y=0.1)  # a label of many numbers stays inside
     width, height = (high - low for low, high in (axes.get_xlim(), axes.get_ylim()))
     spots: list[tuple[float, float, list[int]]] = []
     for row in sorted(known, key=lambda row: row[x]):

@@ -45,9 +45,9 @@ class Overridden:
 
     def before(self, w: Update, updates: list[Update], weights: list[float]) -> tuple[list[Update], list[float]]:
         """The updates stay; the replies get the models they lead to."""
-        key = self.strategy.arrayrecord_key
-        for reply in self.accepted:
-            d = to_arrays(reply.content[key])
+        key, center = self.strategy.arrayrecord_key, self.strategy.center
+        for agent, reply in zip(sorted(self.strategy._heard), self.accepted, strict=True):
+            d = center.counted(agent, to_arrays(reply.content[key]))
             reply.content[key] = to_record({name: w[name] + d[name] for name in w})
             del reply.content[INCENTIVE]
         return updates, weights

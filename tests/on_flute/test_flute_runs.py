@@ -145,3 +145,9 @@ def test_what_cannot_be_paid_for_is_refused(
         flute(settings)
     found = capsys.readouterr().err
     assert said in found and "Traceback" not in found
+
+
+def test_models_of_their_own_are_refused(flute: Any, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        flute({**with_incentive(), "strategy": "accuracy-shaping"})
+    assert "gives every agent a model of its own" in capsys.readouterr().err
