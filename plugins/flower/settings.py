@@ -12,7 +12,9 @@ only override keys that the app's pyproject.toml has, so an empty string there m
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ... import checks, hosting
@@ -21,6 +23,7 @@ from ...errors import SettingError
 from ...settings import Settings
 
 SECTION = "incentive"
+SCALARS = (str, int, float, bool)  # what Flower lets stand in a run config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +47,20 @@ def read(run_config: Mapping[str, Any], **defaults: Any) -> tuple[Settings, Flow
     >>> read({"num-server-rounds": 3, "incentive.mechanism": "upbred", "incentive.round-limit": 50})[0].round_limit
     50
     """
-    return hosting.read(nested(run_config), FlowerSettings, defaults)
+    values = (*run_config.values(), *defaults.values())
+    if any(type(value) not in SCALARS for value in values):
+        return hosting.read(nested(run_config), FlowerSettings, defaults)
+    # 1 and True, 0.0 and -0.0 are equal and not the same
+    exact = tuple(math.copysign(1.0, value) if type(value) is float else type(value) for value in values)
+    return _read(tuple(run_config.items()), tuple(defaults.items()), exact)
+
+
+@lru_cache(maxsize=16)
+def _read(
+    run_config: tuple[tuple[str, Any], ...], defaults: tuple[tuple[str, Any], ...], exact: tuple[Any, ...]
+) -> tuple[Settings, FlowerSettings]:
+    """Every message carries the whole run config; checking it takes longer than a small node's training."""
+    return hosting.read(nested(dict(run_config)), FlowerSettings, dict(defaults))
 
 
 def nested(run_config: Mapping[str, Any]) -> dict[str, Any]:

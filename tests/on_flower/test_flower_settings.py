@@ -64,3 +64,17 @@ def test_options_may_be_by_agent() -> None:
 def test_a_key_cannot_be_value_and_table() -> None:
     with pytest.raises(SettingError, match="both a value and a table"):
         nested({"incentive.cost": 1.0, "incentive.cost.a": 2.0})
+
+
+def test_what_is_equal_but_not_the_same_is_read_again() -> None:
+    """What was read once is remembered, for every message carries it."""
+    for _ in range(2):
+        assert str(read({"incentive.cost": 0.0})[0].cost) == "0.0"
+        assert str(read({"incentive.cost": -0.0})[0].cost) == "-0.0"
+        assert read({"incentive.rounds": 1})[0].rounds == 1
+        with pytest.raises(SettingError, match="rounds"):
+            read({"incentive.rounds": True})
+        with pytest.raises(SettingError, match=r"seed|rounds"):
+            read({"incentive.rounds": -(10**100_000)})  # a number that cannot be written out
+        assert [read({"incentive.rounds": 1}, run=run)[0].run for run in ("a", "b")] == ["a", "b"]
+    assert read({"incentive.rounds": 1}) is read({"incentive.rounds": 1})
