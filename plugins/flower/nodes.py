@@ -22,8 +22,9 @@ from .records import INCENTIVE, MESSAGE_TYPES, read_enrol
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
 
-# Flower's own exchange asks every 3 seconds, which is most of a scalar round; each poll here is one short request.
-FIRST_POLL, LAST_POLL = 0.05, 1.0
+# Flower's own exchange asks every 3 seconds, which is most of a scalar round; each poll here is one short request, and
+# waiting longer than a tenth of what an exchange has taken so far would be seen in its time.
+FIRST_POLL, LAST_POLL, POLLS = 0.05, 1.0, 0.1
 LOGGED = 500  # characters of what a node caused that go into the log
 MEMBERSHIP = 2.0  # seconds between looks for new nodes while waiting for answers
 
@@ -93,7 +94,8 @@ class Nodes:
         silent, twice = set(agents), set[str]()
         self._returned()
         self._send(agents, make, waiting)
-        end, pause = time.monotonic() + timeout, FIRST_POLL
+        begun = time.monotonic()
+        end = begun + timeout
         while waiting and time.monotonic() < end:
             for message in self.grid.pull_messages(list(waiting)):
                 agent = waiting.pop(message.metadata.reply_to_message_id, None)
@@ -114,8 +116,8 @@ class Nodes:
             if waiting and not any(agent in silent for agent in waiting.values()):
                 break
             if waiting:
+                pause = min(max(FIRST_POLL, POLLS * (time.monotonic() - begun)), LAST_POLL)
                 time.sleep(min(pause, max(0.0, end - time.monotonic())))
-                pause = min(1.5 * pause, LAST_POLL)
         if waiting and silent:
             log.warning("No answer after %g seconds from %s: absent.", timeout, ", ".join(sorted(silent)))
         self._missed = (self._missed - set(agents)) | silent
