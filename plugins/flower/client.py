@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from ... import draws
@@ -22,7 +22,18 @@ from ...provenance import records as commitments
 from ...provenance.records import Commitment
 from . import handout, legacy
 from .node import Number, agent_name, at_site, commitment_file, cost_of, keys_of, node_setting, notary, tag_key
-from .records import INCENTIVE, MESSAGE_TYPES, enrol_content, read_broadcast, report_content, to_arrays, to_record
+from .records import (
+    EVALUATED,
+    INCENTIVE,
+    MESSAGE_TYPES,
+    enrol_content,
+    read_broadcast,
+    record_of,
+    records_of,
+    report_content,
+    to_arrays,
+    to_record,
+)
 from .settings import read
 
 STATE = "fedincentive"  # our record in the node's context
@@ -42,7 +53,7 @@ class Task:
         self.settings, self.host = read(context.run_config, run=self.told["run"])
         self.agent = agent_name(context)
         self.metrics: dict[str, Any] = {}
-        record = message.content.array_records.get(arrays)
+        record = record_of(message.content, arrays, ArrayRecord)
         self.w = None if record is None else to_arrays(record)
 
     @property
@@ -52,15 +63,15 @@ class Task:
     def train(self, w: Update, points: np.ndarray, step: int) -> Update:
         """d_i = w_local - w, w_local from the app's own train function."""
         seed = draws.local_seed(self.settings.seed, self.agent, step)
-        reply = self._call("train", w, {"points": [int(i) for i in points], "seed": seed})
-        record = next(iter(reply.array_records.values()))
+        reply = self._call("train", w, {"points": points.tolist(), "seed": seed})
+        record = next(iter(records_of(reply, ArrayRecord).values()))
         local = to_arrays(record if not legacy.is_legacy(self.app) else legacy.named(record, w, self.agent))
         self.metrics = self.metrics or self._metrics(reply)  # the first training is the delivered one
         return {name: np.asarray(local[name] - array).astype(array.dtype, copy=False) for name, array in w.items()}
 
     def loss(self, w: Update, key: str) -> float:
         """The loss that the app's own evaluate function reports under `key`."""
-        metrics = self._metrics(self._call("evaluate", w, {}))
+        metrics = self._evaluated(w) or self._metrics(self._call("evaluate", w, {}))
         if key not in metrics:
             raise SettingError(
                 f"The evaluate function of agent {self.agent!r} reports {sorted(metrics)}, but not {key!r}: say which "
@@ -70,11 +81,20 @@ class Task:
             self.metrics = metrics
         return float(metrics[key])
 
+    def _evaluated(self, w: Update) -> dict[str, Any] | None:
+        """What the app found of this very model when it was asked to evaluate it after the last round. An agent that
+        signs its value does not rely on the center's word that it is the same model."""
+        memory = memory_of(self.context)
+        if w is not self.w or memory.get("evaluated") != model_name(self.told):
+            return None
+        signs = keys_of(self.context, self.settings) is not None
+        return None if signs else cast(dict[str, Any], json.loads(str(memory["metrics"])))
+
     def _call(self, kind: str, w: Update, extra: Mapping[str, Any]) -> RecordDict:
         if self.app is None:
             raise SettingError(f"Agent {self.agent!r} has no ClientApp that could {kind}.")
         sent = self.message.content[self.arrays] if w is self.w else to_record(w)
-        own = self.message.content.config_records.get(self.config, ConfigRecord())
+        own = record_of(self.message.content, self.config, ConfigRecord) or {}
         if self.settings.audited and (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(self.settings.threads)  # with others an update is not the same, bit for bit
         content = RecordDict({self.arrays: sent, self.config: ConfigRecord({**own, **extra})})
@@ -96,7 +116,7 @@ class Task:
     def _metrics(self, reply: RecordDict) -> dict[str, Any]:
         if legacy.is_legacy(self.app):
             return legacy.metrics(reply)
-        return {name: value for record in reply.metric_records.values() for name, value in record.items()}
+        return metrics_of(reply)
 
 
 SiteOf = Callable[[Task], Site]
@@ -139,13 +159,8 @@ class StrategicApp(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message."""
-        if not message.has_content() or INCENTIVE not in message.content.config_records:
-            if self._app is None:
-                raise SettingError("This app only plays: run it under fedincentive.plugins.flower.IncentiveStrategy.")
-            arrays = message.content.array_records if message.has_content() else {}
-            if legacy.is_legacy(self._app) and self._keys[0] in arrays:
-                return legacy.answer(self._app, message, context, *self._keys)
-            return self._app(message, context)
+        if not message.has_content() or record_of(message.content, INCENTIVE, ConfigRecord) is None:
+            return self._pass_on(message, context)
         if message.content[INCENTIVE]["phase"] == handout.PHASE:
             return Message(handout.keep(message, context, self._keys[0]), reply_to=message)
         if (auditor := auditor_name(message, context)) is not None:
@@ -157,6 +172,20 @@ class StrategicApp(ClientApp):
         else:
             content = self._answer(agent, task)
         return Message(content, reply_to=message)
+
+    def _pass_on(self, message: Message, context: Context) -> Message:
+        """The ordinary app's own answer to what is not ours."""
+        if self._app is None:
+            raise SettingError("This app only plays: run it under fedincentive.plugins.flower.IncentiveStrategy.")
+        content = message.content if message.has_content() else RecordDict()
+        if legacy.is_legacy(self._app) and record_of(content, self._keys[0], ArrayRecord) is not None:
+            reply = legacy.answer(self._app, message, context, *self._keys)
+        else:
+            reply = self._app(message, context)
+        if (told := record_of(content, EVALUATED, ConfigRecord)) is not None and not reply.has_error():
+            memory = memory_of(context)
+            memory["evaluated"], memory["metrics"] = model_name(told), json.dumps(metrics_of(reply.content))
+        return reply
 
     # What is registered with the wrapper is the wrapped app's
 
@@ -191,7 +220,7 @@ class StrategicApp(ClientApp):
 
     def _commitment(self, task: Task, site: Site) -> str | None:
         """What the agent enrols of its records in an audited run; they are read once, and kept with the node."""
-        folder, memory = keys_of(task.context, task.settings), task.context.state.config_records.get(STATE, {})
+        folder, memory = keys_of(task.context, task.settings), memory_of(task.context)
         if not task.settings.audited or folder is None or not hasattr(site, "records"):
             return None
         if "commitment" in memory:
@@ -199,7 +228,7 @@ class StrategicApp(ClientApp):
         own = site.records()
         path = commitment_file(folder, task.settings, task.agent)
         text = "" if own is None else str(commitments.kept(path, own))
-        task.context.state[STATE] = ConfigRecord({**memory, "commitment": text})
+        memory["commitment"] = text
         return text or None
 
     def _tags(self, task: Task, site: Site) -> str | None:
@@ -226,18 +255,16 @@ class StrategicApp(ClientApp):
         auditor = Auditor.of(read_keys(folder), name, site, commitments=kept, tag_key=tag_key(context, settings))
         if told["phase"] == "enrol":
             return Message(enrol_content(auditor.enrol(), auditor.enrolment(told["run"])), reply_to=message)
-        record = message.content.array_records.get(self._keys[0])
+        record = record_of(message.content, self._keys[0], ArrayRecord)
         report = auditor.respond(read_broadcast(told, None if record is None else to_arrays(record)))
         return Message(report_content(report, auditor.name, None, self._keys[0], {}), reply_to=message)
 
     def _answer(self, agent: Agent, task: Task) -> RecordDict:
-        memory = task.context.state.config_records.get(STATE, ConfigRecord())
+        memory = memory_of(task.context)
         if memory.get("run") == task.told["run"] and "agent" in memory:
             agent.restore(json.loads(memory["agent"]))
         report = agent.respond(task.broadcast)
-        task.context.state[STATE] = ConfigRecord(
-            {**memory, "run": task.told["run"], "agent": json.dumps(agent.state())}
-        )
+        memory["run"], memory["agent"] = task.told["run"], json.dumps(agent.state())
         update = None if report is None or report.update is None else to_record(report.update)
         return report_content(report, agent.name, update, task.arrays, task.metrics)
 
@@ -306,19 +333,34 @@ def points(message: Message | Mapping[str, Any], size: int, config: str = "confi
 
     A legacy client gives the `config` of its `fit` in the place of a message.
     """
-    told = message if isinstance(message, Mapping) else message.content.config_records.get(config, {})
-    chosen = told.get("points")
+    told = message if isinstance(message, Mapping) else record_of(message.content, config, ConfigRecord)
+    chosen = None if told is None else told.get("points")
     if isinstance(chosen, bytes):
         return legacy.points(chosen)
     return np.arange(size) if chosen is None else np.asarray(chosen, dtype=np.int64)
+
+
+def metrics_of(reply: RecordDict) -> dict[str, Any]:
+    return {name: value for record in records_of(reply, MetricRecord).values() for name, value in record.items()}
+
+
+def model_name(told: Mapping[str, Any]) -> str:
+    """Which model a message is about: its center has one while a phase of a round is open."""
+    return json.dumps([told[what] for what in ("run", "round", "phase")])
+
+
+def memory_of(context: Context) -> ConfigRecord:
+    """What the node keeps of us from message to message."""
+    if STATE not in context.state:
+        context.state[STATE] = ConfigRecord()
+    return cast(ConfigRecord, context.state[STATE])
 
 
 def known_size(task: Task, size: int | Callable[[Context], int]) -> int:
     """The node's number of points, counted once: scalar rounds never look at the data."""
     if not callable(size):
         return size
-    memory = task.context.state.config_records.get(STATE)
-    if memory is None or "size" not in memory:
-        memory = ConfigRecord({**(memory or {}), "size": int(size(task.context))})
-        task.context.state[STATE] = memory
+    memory = memory_of(task.context)
+    if "size" not in memory:
+        memory["size"] = int(size(task.context))
     return int(memory["size"])  # type: ignore[arg-type]

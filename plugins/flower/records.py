@@ -14,7 +14,8 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -25,6 +26,7 @@ from .. import network_json
 
 INCENTIVE = "incentive"
 METRICS = "metrics"
+EVALUATED = "incentive.evaluated"  # beside a model that a node's app evaluates: the round that begins with it
 MOST_CHARACTERS = 1000  # of a name or a signature
 # How each phase travels: scalars as queries, the model as Flower's own train and evaluate messages
 MESSAGE_TYPES = {
@@ -33,6 +35,19 @@ MESSAGE_TYPES = {
     "value": "evaluate",
 }
 SIGNED = ("nonce", "signature", "cosignature", "reveal", "declined")
+LONGEST_HEAD = 10_000  # bytes of an array's head, as NumPy's own reader has it
+R = TypeVar("R", ArrayRecord, ConfigRecord, MetricRecord)
+
+
+def record_of(content: RecordDict, key: str, kind: type[R]) -> R | None:
+    """The record of this name and kind. Flower's `config_records` and its like copy all of them to look up one."""
+    record = content.get(key)
+    return record if isinstance(record, kind) else None
+
+
+def records_of(content: RecordDict, kind: type[R]) -> dict[str, R]:
+    """All records of a kind, by name."""
+    return {key: record for key, record in content.items() if isinstance(record, kind)}
 
 
 def to_arrays(record: Mapping[str, Array]) -> dict[str, np.ndarray]:
@@ -44,16 +59,42 @@ def view(array: Array) -> np.ndarray:
     """A read-only view of an array in NumPy's .npy format, which is what Flower stores; objects cannot be viewed."""
     if array.stype != "numpy.ndarray":
         raise TypeError(f"an array serialised as {array.stype!r}: only 'numpy.ndarray' is known")
-    head = io.BytesIO(array.data)
-    version = np.lib.format.read_magic(head)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read_header(head)
-    flat = np.frombuffer(array.data, dtype, math.prod(shape), head.tell())
+    first = 10 if array.data[6:7] == b"\x01" else 12  # the length of the head stands in two bytes, or in four
+    length = int.from_bytes(array.data[8:first], "little")
+    shape, fortran, dtype, start = _layout(array.data[: first + min(length, LONGEST_HEAD)])
+    flat = np.frombuffer(array.data, dtype, math.prod(shape), start)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
+@lru_cache(maxsize=256)
+def _layout(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, order, type and the place of the first value, by an array's first bytes. NumPy parses its head as Python,
+    which takes longer than a small array's aggregation, and all nodes send the same."""
+    head = io.BytesIO(data)
+    version = np.lib.format.read_magic(head)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read_header(head)
+    return shape, fortran, dtype, head.tell()
+
+
 def to_record(w: Update) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in w.items()})
+    return ArrayRecord({name: stored(np.asarray(array)) for name, array in w.items()})
+
+
+def stored(array: np.ndarray) -> Array:
+    """An array as Flower stores it, the bytes of np.save, copied once."""
+    if not array.flags.c_contiguous or array.dtype.hasobject or array.dtype.names is not None:
+        return Array(array)
+    data = b"".join((_head(array.dtype, array.shape), array.reshape(-1).view(np.uint8).data))
+    return Array(str(array.dtype), array.shape, "numpy.ndarray", data)
+
+
+@lru_cache(maxsize=256)
+def _head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    head = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
 
 
 # What the center sends
@@ -89,13 +130,19 @@ def read_broadcast(record: Mapping[str, Any], w: Update | None) -> Broadcast:
         record["phase"],
         w,
         dict(zip(record["agents"], record["s"], strict=True)),
-        network_json.read(record["settings"].encode()),
+        dict(_settings(record["settings"])),
         network_json.read(record["log"].encode()) if "log" in record else None,
         record.get("signature"),
         record.get("reveal"),
         network_json.read(record["audits"].encode()) if "audits" in record else (),
         network_json.read(record["models"].encode()) if "models" in record else None,
     )
+
+
+@lru_cache(maxsize=4)
+def _settings(text: str) -> Mapping[str, Any]:
+    """What a center says of its mechanism, which is the same in every round."""
+    return cast(Mapping[str, Any], network_json.read(text.encode()))
 
 
 # What an agent sends
@@ -173,7 +220,7 @@ def read_enrol(content: RecordDict, sender: str) -> tuple[Enrol, str | None]:
 
 
 def incentive(content: RecordDict, sender: str) -> Mapping[str, Any]:
-    record = content.config_records.get(INCENTIVE)
+    record = record_of(content, INCENTIVE, ConfigRecord)
     if record is None:
         raise ReportRefused(
             f"{sender!r} answers like an ordinary ClientApp: wrap its app with fedincentive.plugins.flower.strategic()."
@@ -200,7 +247,7 @@ def _number(record: Mapping[str, Any], key: str, sender: str) -> float | None:
 
 
 def _update(content: RecordDict, agent: str, arrays_key: str) -> Update | None:
-    record = content.array_records.get(arrays_key)
+    record = record_of(content, arrays_key, ArrayRecord)
     if record is None:
         return None
     try:

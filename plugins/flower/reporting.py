@@ -11,6 +11,7 @@ from flwr.app import MetricRecord, RecordDict
 
 from ...errors import SettingError
 from ...messages import RoundResult
+from .records import records_of
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
 MetricsOf = Callable[[list[RecordDict], str], MetricRecord]
@@ -18,9 +19,10 @@ MetricsOf = Callable[[list[RecordDict], str], MetricRecord]
 
 def averages(contents: list[RecordDict], weight: str, average: MetricsOf) -> dict[str, Any]:
     """The agents' own metrics, where all that answered sent the same ones with a weight."""
-    own = [content for content in contents if len(content.metric_records) == 1]
-    records = [next(iter(content.metric_records.values())) for content in own]
-    if not own or any(set(record) != set(records[0]) for record in records) or weight not in records[0]:
+    found = [list(records_of(content, MetricRecord).values()) for content in contents]
+    own = [content for content, of in zip(contents, found, strict=True) if len(of) == 1]
+    records = [of[0] for of in found if len(of) == 1]
+    if not own or any(record.keys() != records[0].keys() for record in records) or weight not in records[0]:
         return {}
     try:
         return dict(average(own, weight)) if any(record[weight] for record in records) else {}

@@ -28,7 +28,16 @@ from . import handout, reporting
 from .node_keys import NodeKeys
 from .nodes import LOGGED, Nodes
 from .overridden import Overridden
-from .records import INCENTIVE, MESSAGE_TYPES, broadcast_record, read_report, to_arrays, to_record
+from .records import (
+    EVALUATED,
+    INCENTIVE,
+    MESSAGE_TYPES,
+    broadcast_record,
+    read_report,
+    records_of,
+    to_arrays,
+    to_record,
+)
 from .settings import FlowerSettings, read
 
 log = logging.getLogger("flwr.fedincentive")  # shown where Flower shows its own
@@ -204,13 +213,11 @@ class IncentiveStrategy(FedAvg):
             found = Overridden(self, step).train(replies) if overridden else self.aggregate_train(step, replies)
             if found[0] is not None and found[1] is not None:
                 result.train_metrics_clientapp[step] = found[1]
-                self._evaluate_at_nodes(step, configs[1], wait, result)
+                if self.center.broadcast().phase != "value":  # that one is the evaluation
+                    self._evaluate_at_nodes(step, configs[1], grid, wait, result)
                 self._evaluate_centrally(evaluate_fn, step, result)
         else:
-            messages = self.configure_evaluate(step, self._model(), configs[1], grid)
-            metrics = self.aggregate_evaluate(step, self._exchange(messages, wait))
-            if metrics is not None:
-                result.evaluate_metrics_clientapp[step] = metrics
+            self._evaluate_at_nodes(step, configs[1], grid, wait, result)
 
     # Flower's four methods: what is sent, and what is made of the replies
 
@@ -235,20 +242,29 @@ class IncentiveStrategy(FedAvg):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The model to the agents, for their valuations."""
-        return self._messages(self._content(server_round, arrays, config), "value")
+        """The model to the agents for their valuations; where the mechanism asks for none now, to `fraction_evaluate`
+        of those who are there, at least two, as under FedAvg."""
+        content = self._content(server_round, arrays, config)
+        if self.center.broadcast().phase == "value":
+            return self._messages(content, "value")
+        agents, make = sorted(self.nodes.present), self._making(content, "value")
+        wanted = max(FEWEST_EVALUATE, int(self.fraction_evaluate * len(agents))) if self.fraction_evaluate > 0 else 0
+        chosen = random.sample(agents, wanted) if wanted < len(agents) else agents
+        return [make(self.nodes.present[agent]) for agent in chosen]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Close the value exchange."""
-        found, contents = self._close(replies)
-        if found.repeated:
-            return None
-        return MetricRecord(
-            {
-                **reporting.averages(contents, self.weighted_by_key, self.evaluate_metrics_aggr_fn),
-                **reporting.numbers(found, self.settings.minor),
-            }
-        )
+        """The nodes' own metrics; and where they give valuations, the end of the value round and its numbers."""
+        valued = self.center.broadcast().phase == "value"
+        numbers: dict[str, Any] = {}
+        if valued:
+            found, contents = self._close(replies)
+            if found.repeated:
+                return None
+            numbers = reporting.numbers(found, self.settings.minor)
+        else:
+            contents = [reply.content for reply in replies if not reply.has_error()]
+        own = reporting.averages(contents, self.weighted_by_key, self.evaluate_metrics_aggr_fn)
+        return MetricRecord({**own, **numbers}) if own or valued else None
 
     # One round
 
@@ -307,7 +323,7 @@ class IncentiveStrategy(FedAvg):
             try:
                 report = read_report(reply.content, agent, self.arrayrecord_key)
                 if report is not None and self.center.submit(report):
-                    contents[agent] = RecordDict(dict(reply.content.metric_records))  # the arrays are the center's now
+                    contents[agent] = RecordDict({**records_of(reply.content, MetricRecord)})  # the arrays are used
             except ReportRefused as refusal:
                 log.warning("%s", str(refusal)[:LOGGED])
                 self.nodes.refuse()
@@ -316,20 +332,45 @@ class IncentiveStrategy(FedAvg):
         self.session.note(found)
         return found, [contents[agent] for agent in sorted(contents)]
 
-    def _evaluate_at_nodes(self, step: int, config: ConfigRecord, wait: float, result: Result) -> None:
-        """What FedAvg does after each round: `fraction_evaluate` of the nodes that are there, at least two, evaluate
-        the model, by their app alone. Where a value round follows, that is the same."""
-        nodes = sorted(self.nodes.present)
-        if self.fraction_evaluate <= 0 or self.center.broadcast().phase == "value" or not nodes:
-            return
-        wanted = max(FEWEST_EVALUATE, int(self.fraction_evaluate * len(nodes)))
-        if wanted < len(nodes):
-            nodes = random.sample(nodes, wanted)
-        content = self._content(step, self._model(), config)
-        make = self._making(content, "value")
-        replies = [reply.content for _, reply in self.nodes.ask(nodes, make, wait)]
-        if own := reporting.averages(replies, self.weighted_by_key, self.evaluate_metrics_aggr_fn):
-            result.evaluate_metrics_clientapp[step] = MetricRecord(own)
+    def _evaluate_at_nodes(self, step: int, config: ConfigRecord, grid: Grid, wait: float, result: Result) -> None:
+        """The model at the nodes, as FedAvg has it after each round: by a value round, or by the nodes' apps alone."""
+        phase, closed = self.center.broadcast().phase, len(self.rounds)
+        messages = list(self.configure_evaluate(step, self._model(), config, grid))
+        if phase != "value":
+            messages = self._only_evaluated(messages)
+        metrics = None
+        if messages:
+            replies = self._exchange(messages, wait)
+            own = type(self).aggregate_evaluate is not IncentiveStrategy.aggregate_evaluate  # it may look twice
+            metrics = self.aggregate_evaluate(step, list(replies) if own else replies)
+        if phase == "value" and len(self.rounds) == closed:
+            raise SettingError(
+                f"{self.settings.mechanism} needs the agents' valuations of this model, but {type(self).__name__} "
+                "does not ask for them, or does not take them: its configure_evaluate and aggregate_evaluate should "
+                "call super()'s."
+            )
+        if metrics is not None:
+            result.evaluate_metrics_clientapp[step] = metrics
+
+    def _only_evaluated(self, messages: list[Message]) -> list[Message]:
+        """Those to agents' nodes. Who gets the center's model learns which one it is, and need not evaluate it again
+        when it is asked for its value."""
+        told, model = self.center.broadcast(), self._model()
+        agents = {node: agent for agent, node in self.nodes.by_agent.items()}
+        self._asking = {}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            if node not in agents:
+                log.warning("Node %d is asked to evaluate, but it is no agent's: it is left out.", node)
+                continue
+            self._asking[node] = agents[node]
+            if message.content.get(self.arrayrecord_key) is not model:
+                continue
+            if (own := self._own(message.content, agents[node])) is not message.content:
+                message.content = own  # a model of its own, whoever made the message
+            elif EVALUATED not in own:
+                own[EVALUATED] = ConfigRecord({"run": told.run, "round": told.round, "phase": told.phase})
+        return [message for message in messages if message.metadata.dst_node_id in self._asking]
 
     def _making(self, content: RecordDict, phase: str) -> Callable[[int], Message]:
         """What a node is sent outside of the center's rounds."""

@@ -17,6 +17,7 @@ from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+from keyring import folder_of
 
 from fedincentive.errors import RunError, SettingError
 
@@ -133,6 +134,89 @@ def test_the_nodes_evaluate_after_every_round(grid: Any, tmp_path: Path, caplog:
     quiet, none, sent = started(grid, app_of(ordinary()), tmp_path / "quiet", fraction_evaluate=0.0)
     assert sorted(none.evaluate_metrics_clientapp) == [3]  # the value round at the end
     assert quiet.outcome.head == strategy.outcome.head
+
+
+class Watching(IncentiveStrategy):
+    """Its own two methods of evaluation, as under FedAvg: it asks in every second round and adds a metric."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.asked: list[int] = []
+        self.heard: list[int] = []
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Any:
+        self.asked.append(server_round)
+        return super().configure_evaluate(server_round, arrays, config, grid) if server_round != 1 else []
+
+    def aggregate_evaluate(self, server_round: int, replies: Any) -> MetricRecord | None:
+        self.heard.append(len(replies))  # a list, of which super() gets all too
+        found = super().aggregate_evaluate(server_round, replies)
+        return MetricRecord({**(found or {}), "worst": max(reply.content["metrics"]["loss"] for reply in replies)})
+
+
+def test_a_subclass_has_its_own_evaluation(grid: Any, tmp_path: Path) -> None:
+    mine, result, _ = started(grid, app_of(ordinary()), tmp_path / "mine", Watching)
+    other, expected, _ = started(grid, app_of(ordinary()), tmp_path / "other")
+    assert mine.asked == [1, 2, 3] and mine.heard == [3, 3]
+    assert sorted(result.evaluate_metrics_clientapp) == [2, 3]
+    for step, found in result.evaluate_metrics_clientapp.items():
+        assert found["loss"] == expected.evaluate_metrics_clientapp[step]["loss"] < found["worst"]
+    assert mine.outcome.head == other.outcome.head
+
+
+def test_a_subclass_may_not_leave_out_the_valuations_that_a_mechanism_needs(grid: Any, tmp_path: Path) -> None:
+    class Silent(IncentiveStrategy):
+        def configure_evaluate(self, *arguments: Any) -> Any:
+            return []
+
+    class Deaf(IncentiveStrategy):
+        def aggregate_evaluate(self, *arguments: Any) -> None:
+            return None
+
+    for kind in (Silent, Deaf):
+        with pytest.raises(SettingError, match=f"2p-upbred needs the agents' valuations.*{kind.__name__}"):
+            started(grid, app_of(ordinary()), tmp_path / kind.__name__, kind)
+
+
+def test_a_model_is_evaluated_once_for_metrics_and_valuation(grid: Any, tmp_path: Path) -> None:
+    names = [f"agent-{i}" for i in (1, 2, 3)]
+    keys = {"incentive.keys": str(folder_of(tmp_path / "keys", names))}
+
+    def run(name: str, **options: Any) -> tuple[Any, list[float]]:
+        seen: list[float] = []
+
+        def counted(message: Message, context: Any) -> Message:
+            if context.node_config["partition-id"] == 0:
+                seen.append(float(message.content["arrays"]["w"].numpy()[0]))
+            return evaluate(message, context)
+
+        app = ClientApp()
+        app.train()(train)
+        app.evaluate()(counted)
+        strategy, _, _ = started(grid, app_of(app), tmp_path / name, **options)
+        return strategy, seen
+
+    shared, once = run("shared")
+    alone, each = run("alone", fraction_evaluate=0.0)
+    assert len(once) == len(set(once)) == 4  # three rounds, and the value round at the end
+    assert once == each and shared.outcome.head == alone.outcome.head
+    assert [found.metrics for found in shared.rounds] == [found.metrics for found in alone.rounds]
+    _, signed = run("signed", config=keys)  # what it signs, an agent finds of the model that its center signed
+    assert len(signed) > len(set(signed)) == 4
+
+
+def test_another_model_that_a_subclass_has_evaluated_is_no_valuation(grid: Any, tmp_path: Path) -> None:
+    class Averaging(IncentiveStrategy):
+        def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Any:
+            if self.center.broadcast().phase != "value":
+                arrays = ArrayRecord({"w": Array(100 + arrays["w"].numpy())})
+            return super().configure_evaluate(server_round, arrays, config, grid)
+
+    mine, result, _ = started(grid, app_of(ordinary()), tmp_path / "mine", Averaging)
+    other, expected, _ = started(grid, app_of(ordinary()), tmp_path / "other")
+    assert result.evaluate_metrics_clientapp[1]["loss"] > 50 * expected.evaluate_metrics_clientapp[1]["loss"]
+    assert [found.metrics for found in mine.rounds] == [found.metrics for found in other.rounds]
+    assert mine.outcome.head == other.outcome.head
 
 
 def test_a_resumed_run_counts_on_where_it_was(grid: Any, tmp_path: Path) -> None:
