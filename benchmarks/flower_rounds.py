@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fedincentive.plugins.flower import IncentiveStrategy, points, strategic
 from fedincentive.plugins.flower.settings import read
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 sys.path[:0] = [
@@ -76,22 +79,52 @@ def app_of(inputs: int, outputs: int, size: int, batch: int) -> ClientApp:
     return app
 
 
-def seconds_a_round(kind: str, size: str, folder: Path, turn: int, clock: Callable[[], float]) -> float:
+class Configured(ClientApp):
+    """An app whose nodes have this run config: run_simulation gives them none."""
+
+    def __init__(self, app: ClientApp, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.app, self.config = app, config
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        known = Context(context.run_id, context.node_id, context.node_config, context.state, self.config)
+        return self.app(message, known)
+
+
+def simulate(app: ClientApp, play: Callable[[Grid], None], nodes: int, config: dict[str, Any]) -> None:
+    from flwr.simulation import run_simulation
+
+    server = ServerApp()
+    server.main()(lambda grid, context: play(grid))
+    run_simulation(server, Configured(app, config), nodes)
+
+
+def seconds_a_round(
+    kind: str, size: str, folder: Path, turn: int, clock: Callable[[], float], simulated: bool = False
+) -> float:
     nodes, inputs, outputs, count, batch, rounds, _ = SIZES[size]
     values = {"mechanism": "2p-upbred", "beta": "0.5", "gamma": 1000.0, "cost": 0.01, "start": 1.0, "agents": nodes}
     values |= {"rounds": rounds, "run": f"{kind[-2:]}-{turn}", "output": str(folder), "accept-losses": True}
     values["report-values"] = "no values" not in kind
     config = {f"incentive.{key}": value for key, value in values.items()}
-    grid = LoopbackGrid(config)
-    grid.join_all(strategic(app_of(inputs, outputs, count, batch), size=count, classes=10), nodes)
+    app = app_of(inputs, outputs, count, batch)
+    app = app if kind == "FedAvg" else strategic(app, size=count, classes=10)
     first = {"w": Array(np.zeros((inputs, outputs), np.float32)), "b": Array(np.zeros(outputs, np.float32))}
     ends: list[float] = []
 
     def evaluate_fn(step: int, arrays: ArrayRecord) -> None:
         ends.append(clock())
 
-    strategy = FedAvg(min_available_nodes=nodes) if kind == "FedAvg" else IncentiveStrategy(*read(config))
-    strategy.start(grid, ArrayRecord(first), num_rounds=rounds, evaluate_fn=evaluate_fn)
+    def play(grid: Grid) -> None:
+        strategy = FedAvg(min_available_nodes=nodes) if kind == "FedAvg" else IncentiveStrategy(*read(config))
+        strategy.start(grid, ArrayRecord(first), num_rounds=rounds, evaluate_fn=evaluate_fn)
+
+    if simulated:
+        simulate(app, play, nodes, config)
+    else:
+        grid = LoopbackGrid(config)
+        grid.join_all(app, nodes)
+        play(grid)
     return statistics.median(after - before for before, after in zip(ends[1:], ends[2:], strict=False))
 
 
@@ -100,15 +133,18 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", metavar="SIZE", help=", ".join(SIZES))
     parser.add_argument("--turns", type=int)
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--simulation", action="store_true")
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
+        os.chdir(name)  # where Ray's workers would import the package, they find the installed one
         for size in options.sizes or SIZES:
             taken: list[dict[str, float]] = []
             for turn in range(options.turns or SIZES[size][-1]):
                 folder = Path(name) / f"{size}-{turn}"
-                taken.append({kind: seconds_a_round(kind, size, folder, turn, clock) for kind in KINDS})
+                given = size, folder, turn, clock, options.simulation
+                taken.append({kind: seconds_a_round(kind, *given) for kind in KINDS})
             seconds = statistics.median(turn["FedAvg"] for turn in taken)
             print(f"{size:<9} FedAvg: {seconds:.4f} s a round, {len(taken)} turns")
             for kind in KINDS[1:]:
