@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from ..aggregation import median
 from ..entry import RESERVED, TREASURY
 from ..mechanisms import Mechanism
 from ..messages import Update
@@ -26,25 +27,27 @@ def far(updates: Sequence[Update], d: Update) -> list[int]:
     """
     names = [name for name in d if np.issubdtype(d[name].dtype, np.floating)]
     some = [{n: np.ravel(u[n])[:: 1 + d[n].size // SAMPLE] for n in names} for u in updates]
-    middle = {n: np.median([one[n] for one in some], axis=0) for n in names}
+    middle = median([{n: np.ascontiguousarray(one[n]) for n in names} for one in some]) if names else {}
     whole = [{n: u[n] for n in names} for u in updates]
-    found = _beyond([distance(one, middle) for one in some]) | _beyond([distance(one, d) for one in whole])
-    return sorted(found)
+    return sorted(_beyond(distances(some, middle)) | _beyond(distances(whole, d)))
 
 
-def _beyond(distances: Sequence[float]) -> set[int]:
-    limit = FAR * float(np.median(distances))
-    return {i for i, off in enumerate(distances) if off > limit}
+def _beyond(away: np.ndarray) -> set[int]:
+    return set(np.flatnonzero(away > FAR * np.median(away)).tolist())
 
 
-def distance(update: Update, center: Update) -> float:
-    total = 0.0
-    for name in update:
-        mine, other = np.ravel(update[name]), np.ravel(center[name])
-        for start in range(0, mine.size, PIECE):
-            piece = mine[start : start + PIECE] - other[start : start + PIECE]
-            total += float(np.dot(piece, piece))
-    return float(np.sqrt(total))
+def distances(updates: Sequence[Update], center: Update) -> np.ndarray:
+    """Of each update to the center, which is read once for all of them."""
+    squares = np.zeros(len(updates))
+    for name in updates[0]:
+        given, other = [np.ravel(update[name]) for update in updates], np.ravel(center[name])
+        piece = np.empty(min(PIECE, other.size), np.result_type(other, given[0]))
+        for start in range(0, other.size, PIECE):
+            here = other[start : start + PIECE]
+            for i, mine in enumerate(given):
+                off = np.subtract(mine[start : start + PIECE], here, out=piece[: here.size])
+                squares[i] += float(np.dot(off, off))
+    return np.sqrt(squares)
 
 
 def metrics(
