@@ -346,7 +346,7 @@ def metrics_of(reply: RecordDict) -> dict[str, Any]:
 
 def model_name(told: Mapping[str, Any]) -> str:
     """Which model a message is about: its center has one while a phase of a round is open."""
-    return json.dumps([told[what] for what in ("run", "round", "phase")])
+    return json.dumps([told.get(what) for what in ("run", "round", "phase")])
 
 
 def memory_of(context: Context) -> ConfigRecord:
