@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 from keyring import folder_of
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 from fedincentive.errors import RunError, SettingError
 
@@ -134,6 +138,66 @@ def test_the_nodes_evaluate_after_every_round(grid: Any, tmp_path: Path, caplog:
     quiet, none, sent = started(grid, app_of(ordinary()), tmp_path / "quiet", fraction_evaluate=0.0)
     assert sorted(none.evaluate_metrics_clientapp) == [3]  # the value round at the end
     assert quiet.outcome.head == strategy.outcome.head
+
+
+def test_the_weight_of_the_nodes_metrics_has_a_name(grid: Any, tmp_path: Path) -> None:
+    def weighed(message: Message, context: Any) -> Message:
+        number = int(context.node_config["partition-id"])
+        metrics = MetricRecord({"num-examples": 1, "patients": 1 + number, "loss": float(number)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    app = ClientApp()
+    app.train()(train)
+    app.evaluate()(weighed)
+    _, plain, _ = started(grid, app_of(app), tmp_path / "plain")
+    _, named, _ = started(grid, app_of(app), tmp_path / "named", weighted_by_key="patients")
+    assert plain.evaluate_metrics_clientapp[1]["loss"] == pytest.approx((0 + 1 + 2) / 3)
+    assert named.evaluate_metrics_clientapp[1]["loss"] == pytest.approx((0 * 1 + 1 * 2 + 2 * 3) / 6)
+
+
+def test_the_shape_of_flowers_scikit_learn_quickstart(grid: Any, tmp_path: Path) -> None:
+    """Arrays without names of their own, a model that is fitted further, and a loss under another name."""
+    digits = load_digits()
+    x, y = digits.data / 16, digits.target
+
+    def model_of(message: Message) -> LogisticRegression:
+        model = LogisticRegression(max_iter=5, warm_start=True)
+        model.classes_ = np.arange(10)
+        model.coef_, model.intercept_ = (array.copy() for array in message.content["arrays"].to_numpy_ndarrays())
+        return model
+
+    def part(context: Any) -> np.ndarray:
+        return np.arange(int(context.node_config["partition-id"]), len(x), 3)
+
+    app = ClientApp()
+
+    @app.train()
+    def fit(message: Message, context: Any) -> Message:
+        mine = part(context)[points(message, len(part(context)))]
+        model = model_of(message)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # five steps are not to the end
+            model.fit(x[mine], y[mine])
+        metrics = MetricRecord({"num-examples": len(mine), "train_logloss": 0.0})
+        content = {"arrays": ArrayRecord([model.coef_, model.intercept_]), "metrics": metrics}
+        return Message(RecordDict(content), reply_to=message)
+
+    @app.evaluate()
+    def score(message: Message, context: Any) -> Message:
+        mine, model = part(context), model_of(message)
+        loss = float(log_loss(y[mine], model.predict_proba(x[mine]), labels=range(10)))
+        metrics = MetricRecord({"num-examples": len(mine), "test_logloss": loss})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    wrapped = strategic(app, size=lambda context: len(part(context)), classes=10, loss="test_logloss")
+    config = {**CONFIG, "incentive.cost": 0.001, "incentive.output": str(tmp_path)}
+    table = grid(config)
+    table.join_all(wrapped, 3)
+    strategy = IncentiveStrategy(*read(config))
+    result = strategy.start(table, ArrayRecord([np.zeros((10, 64)), np.zeros(10)]))
+    assert strategy.outcome.status == "complete" and result.arrays.keys() == {"0", "1"}
+    losses = [result.evaluate_metrics_clientapp[step]["test_logloss"] for step in (1, 2, 3)]
+    assert np.log(10) > losses[0] > losses[1] > losses[2]
 
 
 class Watching(IncentiveStrategy):
