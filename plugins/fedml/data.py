@@ -110,14 +110,15 @@ class _Joined(DataLoader):
     def __iter__(self) -> Iterator[Any]:
         n, draw = len(self.dataset), self.generator  # type: ignore[arg-type]
         torch.empty((), dtype=torch.int64).random_(generator=draw)
-        order = torch.as_tensor(self.dataset.indices)[torch.randperm(n, generator=draw)]  # type: ignore[attr-defined]
+        chosen = torch.from_numpy(np.array(self.dataset.indices))  # type: ignore[attr-defined]
+        order = chosen.index_select(0, torch.randperm(n, generator=draw))
         assert self.batch_size is not None
         columns = self.dataset.dataset.tensors  # type: ignore[attr-defined]
         point = sum(column[:1].nbytes for column in columns)
         # Several batches are taken at once: to take six of ten points costs six times as much as one of sixty.
         block = self.batch_size * max(1, BLOCK // max(1, point * self.batch_size))
         for begin in range(0, n, block):
-            taken = [column[order[begin : begin + block]].split(self.batch_size) for column in columns]
+            taken = [column.index_select(0, order[begin : begin + block]).split(self.batch_size) for column in columns]
             for batch in zip(*taken, strict=True):
                 if len(batch[0]) == self.batch_size or not self.drop_last:
                     yield list(batch)
