@@ -1,12 +1,13 @@
 """How long a training round takes under IncentiveStrategy, as a multiple of Flower's FedAvg: train and evaluate.
 
-    .venv/flower/bin/python benchmarks/flower_rounds.py [50-small] [10-large] [--turns N] [--cpu]
+    .venv/flower/bin/python benchmarks/flower_rounds.py [50-small] [10-large] [--turns N] [--cpu] [--simulation]
 
-50 nodes with a logistic regression (7,850 parameters), and 10 with a layer of 6.6 M, trained in NumPy by one ClientApp
-over a grid in this process: what Flower needs to carry messages, the same number for all, is left out. In every turn
-FedAvg, 2p-upbred and 2p-upbred without reported values play a run each; a turn's figure is the median of its rounds but
-the first, a ratio is that of one turn, and what is printed is the median over the turns. `--cpu` counts the processor's
-seconds instead of the clock's.
+50 nodes with a logistic regression (7,850 parameters), and 10 with a layer of 6.6 M, trained in NumPy by one ClientApp:
+as it is under FedAvg, wrapped with `strategic` under ours. Each node trains once and evaluates the new model once in a
+round. The grid is in this process, so that what Flower needs to carry the messages, the same number for all, is left
+out; with `--simulation` Flower's simulation runs the nodes. In every turn FedAvg, 2p-upbred and 2p-upbred without
+reported values play a run each; a turn's figure is the median of its rounds but the first, a ratio is that of one turn,
+and what is printed is the median over the turns. `--cpu` counts the seconds of this process instead of the clock's.
 """
 
 from __future__ import annotations
