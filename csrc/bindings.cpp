@@ -163,6 +163,40 @@ bool all_finite(int64_t address, int64_t count, int dtype, int64_t threads, cons
   return finite;
 }
 
+// Which clients sent a NaN or an infinity. A client is left alone once one was found.
+std::vector<int64_t> not_finite(const py::buffer& addresses, const py::buffer& sizes, int64_t clients,
+                                const std::vector<Strided>& strided, int dtype, int64_t threads,
+                                const std::string& isa) {
+  constexpr int64_t length = int64_t{1} << 16;
+  const Arrays arrays(addresses, sizes, clients, strided);
+  const Kernels& kernels = kernels_of(isa);
+  const auto kind = static_cast<Dtype>(dtype);
+  const int64_t item = item_size(kind);
+  std::vector<std::atomic<bool>> bad(static_cast<size_t>(clients));
+  const auto look = [&](int64_t client, int64_t segment, std::vector<unsigned char>& staging) {
+    const auto* from = static_cast<const unsigned char*>(arrays.pointers(segment)[client]);
+    const Layout* layout = arrays.layouts(segment) ? arrays.layouts(segment)[client] : nullptr;
+    if (layout) staging.resize(static_cast<size_t>(length * item));
+    for (int64_t begin = 0; begin < arrays.size(segment) && !bad[client]; begin += length) {
+      poll();
+      const int64_t count = std::min(length, arrays.size(segment) - begin);
+      if (layout) gather(from, *layout, item, begin, count, staging.data());
+      if (!kernels.all_finite(kind, layout ? staging.data() : from + begin * item, count)) bad[client] = true;
+    }
+  };
+  {
+    const Unlocked unlocked;
+    run_parallel(clients, threads, [&](int64_t, int64_t client) {
+      std::vector<unsigned char> staging;
+      for (int64_t segment = 0; segment < arrays.segments(); ++segment) look(client, segment, staging);
+    });
+  }
+  std::vector<int64_t> found;
+  for (int64_t client = 0; client < clients; ++client)
+    if (bad[client]) found.push_back(client);
+  return found;
+}
+
 py::dict plan(int64_t n, int64_t k) {
   const auto plan = plan_for(n, k);
   py::list steps;
@@ -304,6 +338,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("squared_distances", &distances);
   module.def("all_finite", &all_finite,
              "Whether values in memory are neither NaN nor infinite; also how fast memory is read.");
+  module.def("not_finite", &not_finite, "The clients that sent a NaN or an infinity.");
   module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
   module.def("crc32c_every_way", &checksum_every_way, "The same in all ways this processor has, for tests.");
   module.def("crc32c_chunks", &checksums, "The same of every chunk of them.");

@@ -5,7 +5,7 @@
 constexpr int kAside = kGroup * kSpan * 4;  // bytes: the upper half of the staging rows is free here
 
 template <class E>
-bool all_numbers(const typename E::Lane* from, int count) {  // a whole number of vectors, in the cache
+bool all_numbers(const typename E::Lane* from, int64_t count) {  // a whole number of vectors, in the cache
   typename E::Vector sum{};
   for (int t = 0; t < count; t += kLanes<E>) {
     const auto value = load<typename E::Vector>(from + t);
@@ -21,37 +21,53 @@ inline double shrink_of(int64_t clients) {
   return shrink;
 }
 
+// How many lanes are true.
+inline int64_t number_of(LongMask mask) {
+  int64_t number = 0;
+  for (int lane = 0; lane < kVector / 8; ++lane) number -= mask[lane];
+  return number;
+}
+
+FEDINCENTIVE_INLINE LongMask not_numbers(Doubles values) {
+  return ~reinterpret_cast<LongMask>((values - values) == Doubles{});
+}
+
 // Where nothing is trimmed every value is kept.
 template <class E>
 void examine_means(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, double* means) {
   using Lane = typename E::Lane;
   using Vector = typename E::Vector;
+  const int64_t full = padded(count);
   Lane* seen = reinterpret_cast<Lane*>(scratch.staging + kAside);  // not 0 where a client's value is not finite
   std::memset(seen, 0, kSpan * sizeof(Lane));
   for (int64_t client = 0; client < job.clients; ++client) {
-    const Lane* from = source<E>(job, scratch, client, begin, count, kSpan, 0);
-    if (all_numbers<E>(from, kSpan)) continue;
-    job.unusual->guilty[client] = 1;
-    for (int t = 0; t < kSpan; t += kLanes<E>) {
+    const Lane* from = source<E>(job, scratch, client, begin, count, full, 0);
+    if (all_numbers<E>(from, full)) continue;
+    if (job.unusual->guilty) job.unusual->guilty[client] = 1;
+    for (int t = 0; t < full; t += kLanes<E>) {
       const Vector value = load<Vector>(from + t);
       store(seen + t, load<Vector>(seen + t) + (value - value));
     }
   }
-  bool overflowed = false;
-  for (int64_t t = 0; t < count; ++t) {
-    if (means[t] - means[t] == 0) continue;
-    if (seen[t] != 0) ++job.unusual->not_finite;
-    if (job.divisor == 0) ++job.unusual->weightless;
-    overflowed |= seen[t] == 0 && job.divisor != 0;
+  LongMask not_finite{}, weightless{}, overflowed{};
+  const LongMask none = job.divisor == 0 ? ~LongMask{} : LongMask{};
+  for (int t = 0; t < full; t += kVector / 8) {
+    const LongMask bad = not_numbers(load<Doubles>(means + t));
+    const LongMask sent = bad & reinterpret_cast<LongMask>(load_wide(seen + t) != Doubles{});
+    not_finite += sent;
+    weightless += bad & none;
+    overflowed |= bad & ~sent & ~none;
   }
-  if (!overflowed) return;
+  job.unusual->not_finite += number_of(not_finite);
+  job.unusual->weightless += number_of(weightless);
+  if (all_true(~overflowed)) return;
   const double shrink = shrink_of(job.clients);
   double* scaled = reinterpret_cast<double*>(scratch.staging + kAside + kAside / 2);
   fill(scaled, 0, kSpan);
   for (int64_t client = 0; client < job.clients; ++client) {
-    const Lane* from = source<E>(job, scratch, client, begin, count, kSpan, 0);
+    const Lane* from = source<E>(job, scratch, client, begin, count, full, 0);
     const double weight = job.weights ? job.weights[client] : 1;
-    for (int t = 0; t < kSpan; t += kVector / 8)
+    for (int t = 0; t < full; t += kVector / 8)
       store(scaled + t, load<Doubles>(scaled + t) + load_wide(from + t) * shrink * weight);
   }
   for (int64_t t = 0; t < count; ++t)
@@ -64,14 +80,14 @@ template <class E>
 struct Bad {
   using Count = typename E::Count;
   using Mask = typename E::Mask;
-  Count *number[3], *seen[3], *kept;  // kept: bits 1, 2, 4 for the three kinds
+  Count *number[3], *seen[3], *kept[3];  // kept: -1 where one of the kind is
 
   explicit Bad(const Scratch& scratch) {
     Count* row = reinterpret_cast<Count*>(scratch.staging + kAside);
     for (int kind = 0; kind < 3; ++kind) number[kind] = row + kind * kTile<E>;
     for (int kind = 0; kind < 3; ++kind) seen[kind] = row + (3 + kind) * kTile<E>;
-    kept = row + 6 * kTile<E>;
-    std::memset(row, 0, 7 * kTileBytes);
+    for (int kind = 0; kind < 3; ++kind) kept[kind] = row + (6 + kind) * kTile<E>;
+    std::memset(row, 0, 9 * kTileBytes);
   }
   static FEDINCENTIVE_INLINE void kinds(typename E::Vector value, Mask* is) {
     const typename E::Vector infinity = typename E::Vector{} + static_cast<typename E::Lane>(__builtin_inf());
@@ -86,6 +102,26 @@ struct Bad {
       for (int kind = 0; kind < 3; ++kind) store(number[kind] + t, load<Mask>(number[kind] + t) - is[kind]);
     }
   }
+  // The rank of the first of each kind.
+  FEDINCENTIVE_INLINE void first_ranks(const TileJob& job, int t, Mask* first) const {
+    first[0] = Mask{};
+    first[2] = Mask{} + static_cast<Count>(job.clients) - load<Mask>(number[2] + t);
+    first[1] = first[2] - load<Mask>(number[1] + t);
+  }
+  // Which kinds are kept, whoever sent them.
+  void keep_any(const TileJob& job) {
+    const Mask least = Mask{} + static_cast<Count>(job.trim),
+               most = Mask{} + static_cast<Count>(job.clients - job.trim);
+    for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+      Mask first[3];
+      first_ranks(job, t, first);
+      for (int kind = 0; kind < 3; ++kind) {
+        const Mask some = load<Mask>(number[kind] + t), end = first[kind] + some;
+        store(kept[kind] + t, reinterpret_cast<Mask>(some > Mask{}) & reinterpret_cast<Mask>(first[kind] < most) &
+                                  reinterpret_cast<Mask>(end > least));
+      }
+    }
+  }
   // Whether one of this client's is kept. An infinity times a weight of 0 counts as NaN.
   bool keep(const TileJob& job, const typename E::Lane* from, bool weightless) {
     const Mask least = Mask{} + static_cast<Count>(job.trim),
@@ -94,24 +130,32 @@ struct Bad {
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       Mask is[3], first[3];
       kinds(load<typename E::Vector>(from + t), is);
-      first[0] = Mask{};
-      first[2] = Mask{} + static_cast<Count>(job.clients) - load<Mask>(number[2] + t);
-      first[1] = first[2] - load<Mask>(number[1] + t);
+      first_ranks(job, t, first);
       for (int kind = 0; kind < 3; ++kind) {
         const Mask before = load<Mask>(seen[kind] + t), rank = first[kind] + before;
         const Mask stays = is[kind] & reinterpret_cast<Mask>(rank >= least) & reinterpret_cast<Mask>(rank < most);
         any |= stays;
         store(seen[kind] + t, before - is[kind]);
-        store(kept + t, load<Mask>(kept + t) | (stays & static_cast<Count>(weightless ? 4 : 1 << kind)));
+        Count* to = kept[weightless ? 2 : kind] + t;
+        store(to, load<Mask>(to) | stays);
       }
     }
     return !all_true(reinterpret_cast<Mask>(any == Mask{}));
   }
 };
 
+// Clients matter one by one where it is asked whose values are kept, or where one of them has no weight.
+inline bool clients_matter(const TileJob& job) {
+  bool matter = job.unusual->guilty != nullptr;
+  for (int64_t client = 0; job.weights && client < job.clients; ++client) matter |= job.weights[client] == 0;
+  return matter;
+}
+
 template <class E>
 void examine_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count, double* means) {
   using Lane = typename E::Lane;
+  using Mask = typename E::Mask;
+  constexpr int lanes = kVector / 8;
   Bad<E> bad(scratch);
   bool any = false;
   for (int64_t client = 0; client < job.clients; ++client) {
@@ -120,43 +164,54 @@ void examine_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, 
     any = true;
     bad.count(from);
   }
-  for (int64_t client = 0; any && client < job.clients; ++client) {
-    const Lane* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
-    if (all_numbers<E>(from, kTile<E>)) continue;
-    if (bad.keep(job, from, job.weights && job.weights[client] == 0)) job.unusual->guilty[client] = 1;
+  if (any && clients_matter(job)) {
+    for (int64_t client = 0; client < job.clients; ++client) {
+      const Lane* from = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
+      if (all_numbers<E>(from, kTile<E>)) continue;
+      const bool kept = bad.keep(job, from, job.weights && job.weights[client] == 0);
+      if (kept && job.unusual->guilty) job.unusual->guilty[client] = 1;
+    }
+  } else if (any) {
+    bad.keep_any(job);
   }
-  bool overflowed = false;
   double* right = reinterpret_cast<double*>(scratch.staging + kAside + kAside / 2);
-  for (int64_t t = 0; t < count; ++t) {
-    right[t] = means[t];
-    if (means[t] - means[t] == 0) continue;
-    const bool weightless = job.divisor == 0 && scratch.weights[t] == 0;
-    if (weightless) ++job.unusual->weightless;
-    if (bad.kept[t]) {
-      ++job.unusual->not_finite;
-      const double infinity = __builtin_inf();
-      right[t] = weightless || bad.kept[t] & 4 || bad.kept[t] == 3 ? __builtin_nan("")
-                                                                   : (bad.kept[t] == 1 ? -infinity : infinity);
-    } else if (!weightless) {
-      right[t] = __builtin_nan("");  // to be taken from the scaled sums
-      bad.kept[t] = -1;
-      overflowed = true;
+  int64_t* again = reinterpret_cast<int64_t*>(right + kTile<E>);  // -1 where sums overflowed and are taken again
+  LongMask not_finite{}, weightless{}, overflowed{};
+  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    for (int part = 0; part < E::parts; ++part) {
+      const int at = t + part * lanes;
+      LongMask kept[3];
+      for (int kind = 0; kind < 3; ++kind) kept[kind] = widen_mask(load<Mask>(bad.kept[kind] + t), part);
+      const Doubles value = load<Doubles>(means + at), infinity = Doubles{} + __builtin_inf();
+      const LongMask unusual = not_numbers(value), sent = unusual & (kept[0] | kept[1] | kept[2]);
+      const LongMask none = job.divisor == 0
+                                ? unusual & reinterpret_cast<LongMask>(load<Doubles>(scratch.weights + at) == Doubles{})
+                                : LongMask{};
+      const LongMask nan = sent & (none | kept[2] | (kept[0] & kept[1]));
+      Doubles result = choose<Wides>(sent, choose<Wides>(kept[0], -infinity, infinity), value);
+      result = choose<Wides>(nan, Doubles{} + __builtin_nan(""), result);
+      store(right + at, result);
+      store(again + at, unusual & ~sent & ~none);
+      not_finite += sent;
+      weightless += none;
+      overflowed |= unusual & ~sent & ~none;
     }
   }
-  if (overflowed) {
-    TileJob again = job;
-    again.shrink = shrink_of(job.clients);
+  job.unusual->not_finite += number_of(not_finite);
+  job.unusual->weightless += number_of(weightless);
+  if (!all_true(~overflowed)) {
+    TileJob scaled = job;
+    scaled.shrink = shrink_of(job.clients);
     if (job.weights) {
-      sum_weighted_trimmed<E>(again, scratch, begin, count);
+      sum_weighted_trimmed<E>(scaled, scratch, begin, count);
     } else if (cut_by_search(job.clients, job.trim)) {
-      sum_cut<E>(again, scratch, begin, count);
+      sum_cut<E>(scaled, scratch, begin, count);
     } else {
       fill(scratch.sums, 0, kTile<E>);
-      run_plan<E>(again, scratch, begin, count, AddScaled{scratch.sums, again.shrink});
+      run_plan<E>(scaled, scratch, begin, count, AddScaled{scratch.sums, scaled.shrink});
     }
     for (int64_t t = 0; t < count; ++t)
-      if (bad.kept[t] == -1)
-        right[t] = scratch.sums[t] / (job.divisor == 0 ? scratch.weights[t] : job.divisor) / again.shrink;
+      if (again[t]) right[t] = scratch.sums[t] / (job.divisor == 0 ? scratch.weights[t] : job.divisor) / scaled.shrink;
   }
   std::memcpy(means, right, static_cast<size_t>(count) * 8);
 }

@@ -46,6 +46,9 @@ void walk(const TileJob& job, int64_t begin, int64_t end, int64_t full, SumTile 
     const int64_t count = end - at < full ? end - at : full;
     sum(job, scratch, at, count);
     finish<E>(job, scratch, at, count, full == kSpan ? padded(count) : full);
+    if (job.unusual->patience > 0 || at + count == end) continue;
+    job.unusual->stopped = true;
+    return;
   }
 }
 

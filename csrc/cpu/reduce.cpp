@@ -58,6 +58,8 @@ bool fills_tiles(const Request& request, const Segment& segment) {
   return !segment.layouts && segment.size > 0 && segment.size % (sorted ? kTileBytes / lane : 64) == 0;
 }
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
+constexpr int64_t kPatience =
+    16;  // tiles of a chunk: enough to name a small update's coordinates, too few to cost time
 
 // Chunks depend on the data alone, never on the number of threads. About 4 MB each, so that handing them out costs
 // nothing, and a multiple of every tile.
@@ -178,7 +180,8 @@ Findings reduce(const Request& request, const Kernels& kernels) {
       return;
     }
     std::vector<unsigned char> here(guilty.size(), 0);
-    Unusual unusual{0, 0, here.data()};
+    Unusual unusual{0, 0, request.stop_early ? here.data() : nullptr, request.stop_early ? kPatience : INT64_MAX,
+                    false};
     TileJob job{};
     job.dtype = request.dtype;
     std::optional<Packed> packed;
@@ -205,6 +208,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
       const std::lock_guard<std::mutex> lock(mutex);
       findings.not_finite += unusual.not_finite;
       findings.weightless += unusual.weightless;
+      findings.stopped |= unusual.stopped;
       for (size_t i = 0; i < guilty.size(); ++i) guilty[i] |= here[i];
     }
   });

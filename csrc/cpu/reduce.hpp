@@ -18,11 +18,11 @@ struct Request {
   std::vector<double> weights;  // empty: all 1
   double divisor = 0;           // 0: the total weight of the kept clients
   int64_t threads = 1;
-  bool stop_early = false;  // once something unusual was found the rest is left undone
+  bool stop_early = false;  // once something unusual was found the rest is left undone, and it is said whose it was
 };
 
-// What was unusual: coordinates that keep a non-finite value, the clients it came from, and coordinates whose kept
-// clients have no weight.
+// What was unusual: coordinates that keep a non-finite value, the clients it came from where it is asked for, and
+// coordinates whose kept clients have no weight.
 struct Findings {
   int64_t not_finite = 0;
   int64_t weightless = 0;

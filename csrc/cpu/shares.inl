@@ -177,7 +177,7 @@ void examine_shares(const TileJob& job, const Scratch& scratch, int64_t begin, i
     for (int64_t t = 0; t < count; ++t) {
       const Lane value = sent[t] == sent[t] ? sent[t] : static_cast<Lane>(__builtin_inf());
       if (value - value == 0 || value < low[t] || value > high[t]) continue;
-      job.unusual->guilty[client] = 1;
+      if (job.unusual->guilty) job.unusual->guilty[client] = 1;
       unusual[t] = true;
       nan[t] |= sent[t] != sent[t];
     }

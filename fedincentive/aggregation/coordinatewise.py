@@ -32,7 +32,7 @@ def weighted_mean(
     BatchNorm counter) take the maximum over clients. Paths of safetensors files do as well, see `StoredUpdates`.
 
     `nan_policy` says what happens where a NaN or infinity would enter the result: "raise" names the clients, "drop"
-    leaves those clients out, "propagate" lets it through.
+    leaves out every client that sent one, "propagate" lets it through.
 
     >>> import numpy as np
     >>> weighted_mean([np.float32([1, 2]), np.float32([4, 8])], weights=[2, 1])
@@ -181,7 +181,7 @@ def settle(
     share: float | None = None,
     cap: float | None = None,
 ) -> Any:
-    """Runs the kernel, again without the clients whose non-finite values count, where `nan_policy` says so."""
+    """Runs the kernel; where `nan_policy` says so, once more without the clients that sent non-finite values."""
     factors = None if weights is None else check_weights(weights, batch.clients)
     present = list(range(batch.clients))
     while True:
@@ -194,14 +194,15 @@ def settle(
         if share is not None:
             kept = shares_of(np.ones(n) if kept is None else kept, cap, [batch.whose(i) for i in present])
         divisor = 0.0 if normalize == "kept" else float(n) if kept is None else float(kept.sum())
-        early = nan_policy == "raise" or (nan_policy == "drop" and count == 0 and n == batch.clients)
+        early = nan_policy != "propagate"
         results, found = chosen.reduce(
             trim=count, weights=kept, divisor=divisor, share=share or 0.0, threads=threads, early=early
         )
-        guilty = [present[i] for i in found.clients]
         if found.not_finite == 0 or nan_policy == "propagate":
             break
-        if nan_policy == "raise" or len(guilty) == n:
+        # All at once: of many clients that send infinities a median keeps, and would find, one or two at a time.
+        guilty = found.clients if nan_policy == "raise" else batch.not_finite(threads=threads)
+        if nan_policy == "raise" or len(guilty) == batch.clients:
             whose = [batch.whose(i) for i in guilty]
             cut = f"{count} per side" if count else f"{share:g} of the weight per side" if share else ""
             where = f"after trimming {cut}" if cut else "in the sum"

@@ -118,6 +118,27 @@ def wide_like(entry: Field) -> tuple[np.ndarray, np.ndarray]:
     return array, array
 
 
+def not_finite(batch: Batch, threads: int | None = None) -> list[int]:
+    """The clients that sent a NaN or an infinity, wherever it is. Every client is read once, up to its first one."""
+    bad: set[int] = set()
+    for entry in batch.floating():
+        if entry.on_device:
+            bad.update(i for i, tensor in enumerate(entry.arrays) if not bool(tensor.isfinite().all()))
+            continue
+        bad.update(
+            native.load().not_finite(
+                addresses_of(entry),
+                np.array([math.prod(entry.shape)], dtype=np.int64),
+                batch.clients,
+                strides_of(0, entry),
+                entry.code,
+                native.thread_count(threads),
+                native.isa(),
+            )
+        )
+    return sorted(bad)
+
+
 def squared_distances(
     batch: Batch,
     center: list[np.ndarray] | None = None,

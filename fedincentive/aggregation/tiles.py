@@ -243,6 +243,10 @@ class StoredBatch:
         """How errors call a client."""
         return self.sources[client].label
 
+    def not_finite(self, **options: Any) -> list[int]:
+        """The clients that sent a NaN or an infinity: every file is read once."""
+        return sorted({client for piece in self._pieces() for client in piece.not_finite(**options)})
+
     def squared_distances(self, **options: Any) -> np.ndarray:
         """Those of `kernel.squared_distances`, added up over pieces: every file is read once."""
         nothing = np.zeros((self.clients, self.clients))

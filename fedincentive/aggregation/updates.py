@@ -99,6 +99,11 @@ class Batch:
 
         return kernel.reduce(self, **options)
 
+    def not_finite(self, **options: Any) -> list[int]:
+        from . import kernel
+
+        return kernel.not_finite(self, **options)
+
     def squared_distances(self, **options: Any) -> np.ndarray:
         from . import kernel
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from libraries import library
 
-from fedincentive.aggregation import median, reference, trimmed_mean, weighted_mean
+from fedincentive.aggregation import kernel, median, reference, trimmed_mean, weighted_mean
 from fedincentive.aggregation.testing import DTYPES, close, updates
 from fedincentive.errors import AggregationError
 
@@ -135,3 +135,79 @@ def test_bfloat16_bad_values():
     assert bool(torch.isfinite(trimmed_mean(x, 1)).all())
     with pytest.raises(AggregationError, match="clients 2, 4"):
         weighted_mean(x)
+
+
+def sevens(x: list[np.ndarray]) -> np.ndarray:
+    """Weights that the clients keep when a multiple of seven before them are left out."""
+    return np.arange(len(x)) % 7 + 1.0
+
+
+RULES = {
+    "mean": lambda x, policy, k: weighted_mean(x, nan_policy=policy),
+    "trimmed mean": lambda x, policy, k: trimmed_mean(x, k, nan_policy=policy),
+    "weighted trimmed mean": lambda x, policy, k: trimmed_mean(x, k, weights=sevens(x), nan_policy=policy),
+    "median": lambda x, policy, k: median(x, nan_policy=policy),
+}
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How many clients each call of the kernel, and each look at all values, had."""
+    seen = {"reduced": [], "looked at": []}
+    reduce, look = kernel.reduce, kernel.not_finite
+    monkeypatch.setattr(kernel, "reduce", lambda x, **rest: seen["reduced"].append(x.clients) or reduce(x, **rest))
+    monkeypatch.setattr(kernel, "not_finite", lambda x, **rest: seen["looked at"].append(x.clients) or look(x, **rest))
+    return seen
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("sent", [NAN, INF, -INF])
+@pytest.mark.parametrize("bad", [14, 70, 91])
+def test_any_number_of_bad_clients_costs_one_more_call(rule, sent, bad, passes):
+    """A median keeps one or two of 91 infinities: to leave out only those, and look again, took 46 calls."""
+    x = poisoned(98, 50, np.float32, dict.fromkeys(range(bad), sent))
+    expected = RULES[rule](x[bad:], "raise", 3)
+    passes["reduced"].clear()
+    found = RULES[rule](x, "drop", 3)
+    if rule == "median" and bad < 49:
+        assert passes == {"reduced": [98], "looked at": []}
+    else:
+        assert np.array_equal(found, expected)
+        assert passes == {"reduced": [98, 98 - bad], "looked at": [98]}
+
+
+def test_whoever_sent_a_bad_value_is_dropped_wherever_it_is():
+    """In strided entries, in halves, and where it would have been trimmed; not if none would enter the result."""
+    for dtype in DTYPES:
+        x = [{"a": row[:60].reshape(6, 10), "b": row[60:]} for row in updates("normal", 9, 100, dtype, seed=1)]
+        x = [{**each, "a": np.asfortranarray(each["a"])} for each in x]
+        x[3]["a"][5, 9] = INF  # trimmed
+        first = trimmed_mean(x, 1, nan_policy="drop")
+        assert np.array_equal(first["b"], trimmed_mean(x, 1)["b"])
+        x[6]["b"][7] = x[8]["b"][7] = NAN
+        good = [each for i, each in enumerate(x) if i not in (3, 6, 8)]
+        found, expected = trimmed_mean(x, 1, nan_policy="drop"), trimmed_mean(good, 1)
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_refused_call_leaves_early(rule):
+    """Of a large update only its first coordinates are counted, and the message says so."""
+    x = poisoned(20, 400_000, np.float32, dict.fromkeys(range(12), NAN))
+    with pytest.raises(AggregationError, match="At least [0-9]+ coordinates") as error:
+        RULES[rule](x, "raise", 2)
+    counted = int(str(error.value).split()[2])
+    assert counted <= 2 * 16 * 2048  # 16 tiles of the chunks that two threads have in hand
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clients_without_weight_may_send_infinities(dtype):
+    """0 times an infinity is NaN, as in NumPy, also where nobody asks whose it was."""
+    x = poisoned(12, 130, dtype, {0: INF, 1: INF, 2: INF})
+    weights = [0, 1, 1, *range(1, 10)]
+    with np.errstate(invalid="ignore"):
+        expected = reference.trimmed_mean(x, 1, weights)
+    result = trimmed_mean(x, 1, weights=weights, nan_policy="propagate")
+    assert np.array_equal(np.isnan(result), np.isnan(expected)) and np.isnan(expected).all()
+    weights[0] = 2
+    assert np.isposinf(trimmed_mean(x, 1, weights=weights, nan_policy="propagate")).all()

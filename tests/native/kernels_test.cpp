@@ -144,6 +144,8 @@ void test_bad_values(Dtype dtype) {
     CHECK(reduce(request, *unit).not_finite == 0, "two on each side are trimmed");
     CHECK(std::fabs(out[69] - (1 + 3 + 5 + 7 + 8) / 5.0) < 1e-14, "mean %g", out[69]);
     request.trim = 1;
+    CHECK(reduce(request, *unit).clients.empty(), "nobody asks whose it is");
+    request.stop_early = true;
     const Findings findings = reduce(request, *unit);
     CHECK(findings.not_finite == m && findings.clients == std::vector<int64_t>{4}, "the infinity stays");
     request.trim = 0;
