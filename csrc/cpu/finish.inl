@@ -53,19 +53,27 @@ FEDINCENTIVE_INLINE Floats cut_to_floats(Doubles a, Doubles b) {
 }
 
 // To the nearest half, ties to the even one; not for NaN.
-FEDINCENTIVE_INLINE void store_bfloat16s(uint16_t* to, Floats cut) {
+FEDINCENTIVE_INLINE Words rounded_bfloat16s(Floats cut) {
   const Words bits = reinterpret_cast<Words>(cut);
-  store(to, __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, HalfWords));
+  return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 #if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
 constexpr bool kNarrows = true;
 FEDINCENTIVE_INLINE void store_float16s(uint16_t* to, Floats cut) { store(to, _mm512_cvtps_ph(cut, 0)); }
-#elif defined(__F16C__) && FEDINCENTIVE_VECTOR_BYTES == 32
+FEDINCENTIVE_INLINE void store_bfloat16s(uint16_t* to, Floats cut) {
+  store(to, _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(rounded_bfloat16s(cut))));
+}
+#else
+FEDINCENTIVE_INLINE void store_bfloat16s(uint16_t* to, Floats cut) {
+  store(to, __builtin_convertvector(rounded_bfloat16s(cut), HalfWords));
+}
+#if defined(__F16C__) && FEDINCENTIVE_VECTOR_BYTES == 32
 constexpr bool kNarrows = true;
 FEDINCENTIVE_INLINE void store_float16s(uint16_t* to, Floats cut) { store(to, _mm256_cvtps_ph(cut, 0)); }
 #else
 constexpr bool kNarrows = false;
 FEDINCENTIVE_INLINE void store_float16s(uint16_t*, Floats) {}
+#endif
 #endif
 
 // Results as halves, rounded once. NaN, and what bfloat16 has below its normal numbers, one by one.
