@@ -335,6 +335,7 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "Compiled kernels of fedincentive.aggregation; use the functions of that package instead.";
   module.def("reduce", &reduce_arrays);
   module.def("plain", &plain, "Addresses of arrays or tensors that need no closer look, or None.");
+  module.def("plain_dicts", &plain_dicts, "The same of all entries of clients' dicts, with the values of each.");
   module.def("squared_distances", &distances);
   module.def("all_finite", &all_finite,
              "Whether values in memory are neither NaN nor infinite; also how fast memory is read.");

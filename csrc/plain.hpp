@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/types.hpp"
 
@@ -65,7 +66,8 @@ inline std::optional<PlainArray> plain_array(pybind11::handle object) {
   return PlainArray{array->data, dtype, false, array->nd, shape};
 }
 
-inline std::optional<PlainArray> plain_tensor(pybind11::handle object, const Lender& lender) {
+inline std::optional<PlainArray> plain_tensor(pybind11::handle object, const Lender& lender,
+                                              pybind11::handle is_negated) {
   LentTensor tensor{};
   if (lender.lend(object.ptr(), &tensor) != 0) {
     PyErr_Clear();
@@ -80,48 +82,104 @@ inline std::optional<PlainArray> plain_tensor(pybind11::handle object, const Len
                       : tensor.bits == 32  ? Dtype::float32
                                            : Dtype::float64;
   if (tensor.strides && !one_after_the_other(tensor.dims, tensor.shape, tensor.strides, 1)) return std::nullopt;
-  static PyObject* const is_negated = PyUnicode_InternFromString("is_neg");
-  PyObject* const negated = PyObject_CallMethodNoArgs(object.ptr(), is_negated);
+  PyObject* const negated = PyObject_CallOneArg(is_negated.ptr(), object.ptr());
   if (!negated) throw pybind11::error_already_set();
   Py_DECREF(negated);
   if (negated != Py_False) return std::nullopt;
   return PlainArray{static_cast<char*>(tensor.data) + tensor.offset, dtype, true, tensor.dims, tensor.shape};
 }
 
-// (dtype, whether they are tensors, shape, addresses) of one entry of all clients, or None. `tensor_types` are those
-// whose values are what their memory holds; `lender` is torch's exchange of DLPack, or None where there is none.
+// What is taken for an array or a tensor. `tensor_types` are those whose values are what their memory holds; `lender`
+// is torch's exchange of DLPack, or None where there is none.
+class PlainReader {
+ public:
+  PlainReader(const pybind11::tuple& tensor_types, const pybind11::object& lender)
+      : array_type_(pybind11::detail::npy_api::get().PyArray_Type_) {
+    if (lender.is_none()) return;
+    const auto* lends = static_cast<const Lender*>(PyCapsule_GetPointer(lender.ptr(), "dlpack_exchange_api"));
+    if (!lends) throw pybind11::error_already_set();
+    if (lends->major != 1 || !lends->lend) return;
+    lends_ = lends;
+    for (const pybind11::handle type : tensor_types) tensor_types_.push_back(type.ptr());
+    if (!tensor_types_.empty()) is_negated_ = tensor_types[0].attr("is_neg");  // looked up once, not for every tensor
+  }
+  std::optional<PlainArray> read(pybind11::handle value) const {
+    const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()));
+    if (type == reinterpret_cast<const PyObject*>(array_type_)) return plain_array(value);
+    if (std::find(tensor_types_.begin(), tensor_types_.end(), type) == tensor_types_.end()) return std::nullopt;
+    return plain_tensor(value, *lends_, is_negated_);
+  }
+
+ private:
+  const PyTypeObject* array_type_;
+  const Lender* lends_ = nullptr;
+  pybind11::object is_negated_;
+  std::vector<const PyObject*> tensor_types_;
+};
+
+// One entry of all clients, as far as it is plain.
+class PlainEntry {
+ public:
+  void add(const std::optional<PlainArray>& found) {
+    if (!first_) first_ = found;
+    plain_ = plain_ && found && found->like(*first_);
+    if (plain_) addresses_.append(reinterpret_cast<const char*>(&found->pointer), sizeof(void*));
+  }
+  bool plain() const { return plain_; }
+  // (dtype, whether they are tensors, shape, addresses), or None
+  pybind11::object told() const {
+    namespace py = pybind11;
+    if (!plain_ || !first_) return py::none();
+    py::tuple shape(static_cast<size_t>(first_->dims));
+    for (int d = 0; d < first_->dims; ++d) shape[static_cast<size_t>(d)] = py::int_(first_->shape[d]);
+    return py::make_tuple(static_cast<int>(first_->dtype), first_->tensor, shape, py::bytes(addresses_));
+  }
+
+ private:
+  bool plain_ = true;
+  std::optional<PlainArray> first_;
+  std::string addresses_;
+};
+
+// What is known of one entry's values.
 inline pybind11::object plain(const pybind11::list& values, const pybind11::tuple& tensor_types,
                               const pybind11::object& lender) {
+  const PlainReader reader(tensor_types, lender);
+  PlainEntry entry;
+  for (const pybind11::handle value : values) {
+    entry.add(reader.read(value));
+    if (!entry.plain()) break;
+  }
+  return entry.told();
+}
+
+// The same of all entries of clients' dicts: (values, what is known of them) of each name; None where a client has
+// other names, or something else than a dict. Client after client, as each one's tensors lie near each other.
+inline pybind11::object plain_dicts(const pybind11::list& clients, const pybind11::list& names,
+                                    const pybind11::tuple& tensor_types, const pybind11::object& lender) {
   namespace py = pybind11;
-  const Lender* lends = nullptr;
-  if (!lender.is_none()) {
-    lends = static_cast<const Lender*>(PyCapsule_GetPointer(lender.ptr(), "dlpack_exchange_api"));
-    if (!lends) throw py::error_already_set();
-    if (lends->major != 1 || !lends->lend) lends = nullptr;
-  }
-  const auto* array_type = py::detail::npy_api::get().PyArray_Type_;
-  std::string addresses;
-  addresses.reserve(values.size() * sizeof(void*));
-  std::optional<PlainArray> first;
-  for (const py::handle value : values) {
-    const PyTypeObject* type = Py_TYPE(value.ptr());
-    std::optional<PlainArray> found;
-    if (type == array_type) {
-      found = plain_array(value);
-    } else if (lends && std::any_of(tensor_types.begin(), tensor_types.end(), [&](py::handle known) {
-                 return known.ptr() == reinterpret_cast<const PyObject*>(type);
-               })) {
-      found = plain_tensor(value, *lends);
+  const PlainReader reader(tensor_types, lender);
+  std::vector<PlainEntry> entries(names.size());
+  std::vector<py::list> values;
+  for (size_t e = 0; e < entries.size(); ++e) values.emplace_back(clients.size());
+  for (size_t c = 0; c < clients.size(); ++c) {
+    PyObject* const client = PyList_GET_ITEM(clients.ptr(), static_cast<Py_ssize_t>(c));
+    const bool ordered = Py_TYPE(client) == &PyODict_Type;
+    if ((!ordered && !PyDict_CheckExact(client)) || PyDict_Size(client) != static_cast<Py_ssize_t>(names.size()))
+      return py::none();
+    for (size_t e = 0; e < entries.size(); ++e) {
+      PyObject* const name = PyList_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(e));
+      PyObject* const value = PyDict_GetItemWithError(client, name);
+      if (!value && PyErr_Occurred()) throw py::error_already_set();
+      if (!value) return py::none();
+      Py_INCREF(value);
+      PyList_SET_ITEM(values[e].ptr(), static_cast<Py_ssize_t>(c), value);
+      if (entries[e].plain()) entries[e].add(reader.read(value));
     }
-    if (!found) return py::none();
-    if (!first) first = found;
-    if (!found->like(*first)) return py::none();
-    addresses.append(reinterpret_cast<const char*>(&found->pointer), sizeof(void*));
   }
-  if (!first) return py::none();
-  py::tuple shape(static_cast<size_t>(first->dims));
-  for (int d = 0; d < first->dims; ++d) shape[static_cast<size_t>(d)] = py::int_(first->shape[d]);
-  return py::make_tuple(static_cast<int>(first->dtype), first->tensor, shape, py::bytes(addresses));
+  py::list told;
+  for (size_t e = 0; e < entries.size(); ++e) told.append(py::make_tuple(values[e], entries[e].told()));
+  return told;
 }
 
 }  // namespace fedincentive

@@ -85,10 +85,10 @@ def reduce_arrays(
     wide, results, outputs = settings[0], [], []
     strided: list[tuple[int, int, Sequence[int], Sequence[int]]] = []
     for segment, entry in enumerate(entries):
-        order = None if wide else tuple(range(len(entry.shape))) if entry.plain else memory_order(entry.arrays)
+        order = None if wide or entry.plain is not None else memory_order(entry.arrays)
         result, output = wide_like(entry) if wide else empty_like(entry, order)
         results.append(result)
-        outputs.append(output.ctypes.data)
+        outputs.append(output.__array_interface__["data"][0])  # .ctypes takes three times as long
         if order is None:
             strided += strides_of(segment, entry)
     return results, native.load().reduce(

@@ -46,18 +46,22 @@ def in_main_interpreter() -> bool:
     return True
 
 
+@cache
+def isas(module: ModuleType) -> tuple[list[str], list[str]]:
+    """The instruction sets this CPU has, and those of the build; they stay the same."""
+    return module.supported_isas(), module.compiled_isas()
+
+
 def isa() -> str:
     """The strongest instruction set of this CPU, or the one FEDINCENTIVE_ISA caps it to.
 
     >>> isa() in load().supported_isas()
     True
     """
-    module = load()
-    supported: list[str] = module.supported_isas()
+    supported, compiled = isas(load())
     cap = os.environ.get(ISA_VARIABLE)
     if not cap:
         return supported[-1]
-    compiled: list[str] = module.compiled_isas()
     if cap not in compiled:
         raise SettingError(f"{ISA_VARIABLE}={cap!r} is not an instruction set of this build; choose one of {compiled}.")
     allowed = compiled[: compiled.index(cap) + 1]

@@ -194,6 +194,10 @@ def read_all(items: list[Any], who: Sequence[int]) -> Batch:
             )
         return Batch(len(items), [entry], None)
     names = list(items[0])
+    together = native.load().plain_dicts(items, names, *tensor_types())
+    if together is not None:
+        entries = [entry_of(name, *known, who) for name, known in zip(names, together, strict=True)]
+        return Batch(len(items), entries, container_of(items[0]))
     for index, item in zip(who, items, strict=True):
         check_names(names, index, item)
     entries = [read_entry(name, [item[name] for item in items], who) for name in names]
@@ -243,7 +247,11 @@ def check_names(names: list[str], index: int, item: Any) -> None:
 
 
 def read_entry(name: str | None, items: list[Any], who: Sequence[int]) -> Field:
-    found = native.load().plain(items, *tensor_types())
+    return entry_of(name, items, native.load().plain(items, *tensor_types()), who)
+
+
+def entry_of(name: str | None, items: list[Any], found: Any, who: Sequence[int]) -> Field:
+    """One entry of all clients; `found` is what csrc/plain.hpp knows of it, or None."""
     if found is not None:
         code, _, shape, addresses = found
         return Field(name, code, None, items[0], PlainArrays(items, shape, np.frombuffer(addresses, np.uint64)))
