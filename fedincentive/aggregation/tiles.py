@@ -20,7 +20,7 @@ from ..errors import AggregationError
 from . import kernel, native
 from .formats import found, open_update
 from .stored import CHECKSUMS, CHUNK, Slot, StoredUpdate, Way, as_bfloat16
-from .updates import Batch, Field, read, without_counts
+from .updates import Batch, Field, read_items, without_counts
 from .writing import Writer, flat, store
 
 MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
@@ -43,7 +43,7 @@ def gather(updates: Iterable[Any]) -> Batch | StoredBatch:
     items, _ = without_counts(updates)
     if any(issubclass(kind, (str, Path, StoredUpdate)) for kind in set(map(type, items))):
         return StoredUpdates(items).batch()
-    return read(items)
+    return read_items(items)
 
 
 class StoredUpdates:

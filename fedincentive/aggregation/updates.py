@@ -143,7 +143,11 @@ def read(updates: Iterable[Any], center: Any = None) -> Batch:
 
     A center has the form of one update and comes last, as if it were one more client's.
     """
-    items, _ = without_counts(updates)
+    return read_items(without_counts(updates)[0], center)
+
+
+def read_items(items: list[Any], center: Any = None) -> Batch:
+    """The same of updates that are a list already, without example counts."""
     if not items:
         raise AggregationError("There are no updates to aggregate: give at least one client's.")
     if center is not None:
