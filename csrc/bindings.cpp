@@ -167,7 +167,7 @@ bool all_finite(int64_t address, int64_t count, int dtype, int64_t threads, cons
 std::vector<int64_t> not_finite(const py::buffer& addresses, const py::buffer& sizes, int64_t clients,
                                 const std::vector<Strided>& strided, int dtype, int64_t threads,
                                 const std::string& isa) {
-  constexpr int64_t length = int64_t{1} << 16;
+  constexpr int64_t first = int64_t{1} << 11, length = int64_t{1} << 17;  // many send nothing else
   const Arrays arrays(addresses, sizes, clients, strided);
   const Kernels& kernels = kernels_of(isa);
   const auto kind = static_cast<Dtype>(dtype);
@@ -177,9 +177,9 @@ std::vector<int64_t> not_finite(const py::buffer& addresses, const py::buffer& s
     const auto* from = static_cast<const unsigned char*>(arrays.pointers(segment)[client]);
     const Layout* layout = arrays.layouts(segment) ? arrays.layouts(segment)[client] : nullptr;
     if (layout) staging.resize(static_cast<size_t>(length * item));
-    for (int64_t begin = 0; begin < arrays.size(segment) && !bad[client]; begin += length) {
+    for (int64_t begin = 0, count; begin < arrays.size(segment) && !bad[client]; begin += count) {
       poll();
-      const int64_t count = std::min(length, arrays.size(segment) - begin);
+      count = std::min(begin == 0 ? first : length, arrays.size(segment) - begin);
       if (layout) gather(from, *layout, item, begin, count, staging.data());
       if (!kernels.all_finite(kind, layout ? staging.data() : from + begin * item, count)) bad[client] = true;
     }

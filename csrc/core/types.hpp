@@ -56,7 +56,8 @@ struct PlanView {
 };
 
 // What was unusual: coordinates that keep a non-finite value, those whose kept clients have no weight, and whose the
-// values were (guilty[client] is 1; null: nobody asks). After `patience` tiles with such the rest is left undone.
+// values were (guilty[client] is 1; null: nobody asks). After `patience` coordinates, counted in tiles that have such,
+// the rest is left undone.
 struct Unusual {
   int64_t not_finite, weightless;
   unsigned char* guilty;

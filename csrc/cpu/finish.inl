@@ -122,7 +122,7 @@ void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t c
     const auto examine = job.share > 0 ? examine_shares<E> : job.trim == 0 ? examine_means<E> : examine_trimmed<E>;
     const int64_t known = job.unusual->not_finite + job.unusual->weightless;
     examine(job, scratch, begin, count, sums);
-    if (job.unusual->not_finite + job.unusual->weightless > known) --job.unusual->patience;
+    if (job.unusual->not_finite + job.unusual->weightless > known) job.unusual->patience -= count;
   }
   if (singles) {
     for (int64_t t = 0; t < count; ++t) out[t] = static_cast<float>(sums[t]);

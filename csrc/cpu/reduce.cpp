@@ -58,8 +58,7 @@ bool fills_tiles(const Request& request, const Segment& segment) {
   return !segment.layouts && segment.size > 0 && segment.size % (sorted ? kTileBytes / lane : 64) == 0;
 }
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
-constexpr int64_t kPatience =
-    16;  // tiles of a chunk: enough to name a small update's coordinates, too few to cost time
+constexpr int64_t kPatience = kSpan;  // coordinates of a chunk: all of a small update, few of a large one
 
 // Chunks depend on the data alone, never on the number of threads. About 4 MB each, so that handing them out costs
 // nothing, and a multiple of every tile.
