@@ -123,7 +123,8 @@ def not_finite(batch: Batch, threads: int | None = None) -> list[int]:
     bad: set[int] = set()
     for entry in batch.floating():
         if entry.on_device:
-            bad.update(i for i, tensor in enumerate(entry.arrays) if not bool(tensor.isfinite().all()))
+            tensors: list[Any] = list(entry.arrays)
+            bad.update(i for i, tensor in enumerate(tensors) if not bool(tensor.isfinite().all()))
             continue
         bad.update(
             native.load().not_finite(

@@ -200,7 +200,7 @@ def read_all(items: list[Any], who: Sequence[int]) -> Batch:
     names = list(items[0])
     together = native.load().plain_dicts(items, names, *tensor_types())
     if together is not None:
-        entries = [entry_of(name, *known, who) for name, known in zip(names, together, strict=True)]
+        entries = [entry_of(name, values, found, who) for name, (values, found) in zip(names, together, strict=True)]
         return Batch(len(items), entries, container_of(items[0]))
     for index, item in zip(who, items, strict=True):
         check_names(names, index, item)
