@@ -98,10 +98,10 @@ struct Kernels {
   void (*reduce_wides)(const TileJob& job, int64_t begin, int64_t end);    // float64
   // `count` values to float64
   void (*widen)(Dtype dtype, const void* from, double* to, int64_t count);
-  // out[j] = sum over t < length of (one[t] - others[j * stride + t])^2 for j < count, in one fixed order of additions;
-  // length is a multiple of 8
-  void (*squared_distances)(const double* one, const double* others, int64_t stride, int64_t count, int64_t length,
-                            double* out);
+  // out[i * count + j] = sum over t < length of (ones[i * stride + t] - others[j * stride + t])^2 for i < number and
+  // j < count, in one fixed order of additions; length is a multiple of 8
+  void (*squared_distances)(const double* ones, int64_t number, const double* others, int64_t count, int64_t stride,
+                            int64_t length, double* out);
   // whether none of `count` values is NaN or infinite
   bool (*all_finite)(Dtype dtype, const void* from, int64_t count);
 };

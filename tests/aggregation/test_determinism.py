@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from libraries import library
 
-from fedincentive.aggregation import median, native, trimmed_mean, weighted_mean
+from fedincentive.aggregation import median, native, reference, trimmed_mean, weighted_mean
 from fedincentive.aggregation.kernel import squared_distances
 from fedincentive.aggregation.testing import DTYPES, KINDS, updates
 from fedincentive.aggregation.updates import read
@@ -105,6 +105,18 @@ def test_distances(monkeypatch):
             for threads in (1, 2, 5):
                 seen.add(bits(squared_distances(batch, threads=threads)))
         assert len(seen) == 1
+
+
+@pytest.mark.parametrize("n", range(2, 15))
+def test_distances_of_any_number_of_clients(monkeypatch, n):
+    """Several are compared at a time, how many depends on the registers; what is left over must not be forgotten."""
+    x = updates("normal", n, 45_000 // n, np.float32, seed=n)
+    expected = reference.squared_distances(x)
+    for isa in ISAS:
+        monkeypatch.setenv("FEDINCENTIVE_ISA", isa)
+        for threads in (1, 3):
+            assert np.allclose(squared_distances(read(x), threads=threads), expected, rtol=1e-12, atol=0)
+            assert np.allclose(read(x).squared_norms(threads=threads), np.square(np.float64(x)).sum(axis=1), rtol=1e-12)
 
 
 def test_the_environment_switches(monkeypatch):
