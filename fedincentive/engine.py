@@ -150,6 +150,16 @@ def run(
 ) -> Outcome:
     """Play a center's run with these agents, and auditors where it has some, to its end; `progress` is told how each
     round ended."""
+    for result in rounds(center, agents):
+        if progress is not None:
+            progress(result)
+    outcome = center.outcome
+    assert outcome is not None
+    return outcome
+
+
+def rounds(center: Center, agents: Sequence[Agent | Auditor]) -> Iterator[RoundResult]:
+    """Play round after round, each when it is asked for, and give how it ended."""
     by_name = {agent.name: agent for agent in agents}
     unknown = [name for name in center.run.agents if name not in by_name and name not in center.revoked]
     if unknown:
@@ -165,15 +175,10 @@ def run(
         asked = [by_name[name] for name in center.missing if name not in center.revoked]
         for report in answers(center.broadcast(), asked, center.broadcast):
             _carry(center, report)
-        result = center.close()
-        if progress is not None:
-            progress(result)
+        yield center.close()
     for name in center.run.agents if center.run.signed and center.run.status != "declined" else ():
         if name not in center.revoked:
             by_name[name].respond(center.broadcast())  # the last cosignatures, for its receipts
-    outcome = center.outcome
-    assert outcome is not None
-    return outcome
 
 
 def answers(

@@ -22,6 +22,13 @@ import click
     metavar="DATASET|ray://HOST:PORT",
     help="Only this data set (cifar10, femnist, sent140, digits); or on the machines of this Ray cluster.",
 )
+@click.option(
+    "--only",
+    "parts",
+    multiple=True,
+    metavar="LIST=VALUE,...",
+    help="Only these of a list of the preset, such as alphas=0.1,0.2 or economies=paper.",
+)
 @click.option("--resume", is_flag=True, help="Continue where an interrupted run stopped.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes, one thread each; all cores when not given.")
 @click.option("--budget", metavar="TIME", help="Leave out seeds and rounds until 2h, say, are enough, and say which.")
@@ -33,6 +40,7 @@ def reproduce(
     out: Path,
     seeds: int | None,
     places: tuple[str, ...],
+    parts: tuple[str, ...],
     resume: bool,
     jobs: int | None,
     budget: str | None,
@@ -56,6 +64,7 @@ def reproduce(
     if len(clusters) > 1:
         raise click.UsageError(f"--on names two clusters, {clusters[0]} and {clusters[1]}: give one.")
     only = [place for place in places if place not in clusters]
+    lists = {key: values.split(",") for key, _, values in (part.partition("=") for part in parts)}
     chosen = list(STUDIES) if names == ("all",) else list(names)
     for name in chosen:
         runner.find(name)
@@ -66,7 +75,7 @@ def reproduce(
             try:
                 folder = runner.run(
                     name, out, preset=preset, directory=directory, seeds=seeds, resume=resume, jobs=jobs, only=only,
-                    budget=budget, cluster=clusters[0] if clusters else None,
+                    parts=lists, budget=budget, cluster=clusters[0] if clusters else None,
                     say=lambda line: click.echo(line, err=True),
                 )  # fmt: skip
             except KeyboardInterrupt:

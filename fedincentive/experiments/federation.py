@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,8 @@ class Played:
     settings: mechanisms.Settings
     nats: dict[str, float]  # r - L_i of the final model
     costs: dict[str, float]  # of the points delivered per training round, on average
-    told: list[Told]  # of every round
-    seconds: list[float]  # processor seconds since the start, after each round
+    told: list[Told]  # of every round but those of phase 1
+    seconds: list[float]  # processor seconds since the start: after phase 1, and after each of these rounds
 
     @property
     def welfare(self) -> float:
@@ -84,35 +84,112 @@ class Played:
 class Diary:
     """Sits with the agents and only remembers: what each round came to, and the processor seconds until then.
 
-    The center saves it with each round, so that a run that was killed knows its past exactly.
+    Of phase 1, which can have a hundred thousand rounds, it keeps the seconds alone. Its clock runs while its own run
+    is played; what another run has computed for this one counts with the seconds it took there. The center saves it
+    with each round, so that a run that was killed knows its past exactly.
     """
 
     name, omniscient = "diary", False
 
-    def __init__(self, center: Center) -> None:
-        self.center = center
+    def __init__(self, center: Center, group: Group) -> None:
+        self.center, self.group = center, group
         self.told: list[Told] = []
-        self.seconds: list[float] = []
-        self._start = time.process_time()
+        self.seconds = [0.0]
+        self._start = 0.0
+
+    def begin(self) -> None:
+        """A round begins."""
+        self._start = self._clock()
+
+    def _clock(self) -> float:
+        return time.process_time() + self.group.lent
+
+    def _after(self, phase: str) -> list[float]:
+        """The seconds with those of the round that ends now."""
+        now = self.seconds[-1] + self._clock() - self._start
+        return [now] if phase == "contribute" else [*self.seconds, now]
 
     def note(self, result: RoundResult) -> None:
-        self.told.append((result.phase, result.step, result.metrics.get("welfare")))
-        self.seconds.append(time.process_time() - self._start)
+        if result.phase != "contribute":
+            self.told.append((result.phase, result.step, result.metrics.get("welfare")))
+        self.seconds = self._after(result.phase)
 
     def state(self) -> dict[str, Any]:
         """While a round is being closed: the rounds before it, and which one it is."""
-        now = time.process_time() - self._start
         run = self.center.run
-        return {"told": self.told, "now": [run.phase, run.step], "seconds": [*self.seconds, now]}
+        shared = self.group.shared.get(run.settings.run, {})
+        return {"told": self.told, "now": [run.phase, run.step], "seconds": self._after(run.phase), "shared": shared}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The last round's welfare is that of the valuations the center saved with it."""
         run = self.center.run
         known = len(run.valuations) == run.n
         welfare = sum(run.valuations.values()) / run.settings.minor if known else None
-        self.told = [*map(tuple, state["told"]), (*state["now"], welfare)]
+        phase, step = state["now"]
+        self.told = [*map(tuple, state["told"]), *([] if phase == "contribute" else [(phase, step, welfare)])]
         self.seconds = list(state["seconds"])
-        self._start = time.process_time() - self.seconds[-1]
+        if state["shared"]:
+            self.group.shared[run.settings.run] = state["shared"]
+
+
+class Play:
+    """A mechanism that is being played on a federation, round by round."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        settings: mechanisms.Settings,
+        agents: Sequence[GroupAgent],
+        book: Ledger | None,
+        state: Path | None,
+    ) -> None:
+        self.federation, self.settings = federation, settings
+        mechanism = mechanisms.get(settings.mechanism, settings)
+        enrolled = [agent.enrol() for agent in agents]
+        self.center = Center.open(settings, mechanism, enrolled, federation.w0, book, state)
+        self.diary = Diary(self.center, agents[0].site.group)  # type: ignore[attr-defined]
+        self._rounds = engine.rounds(self.center, [*agents, self.diary])  # type: ignore[list-item]
+
+    def step(self) -> bool:
+        """Play one round; False where the run is over."""
+        self.diary.begin()
+        result = next(self._rounds, None)
+        if result is not None:
+            self.diary.note(result)
+        return result is not None
+
+    def until(self, trained: int) -> None:
+        """Play until so many training rounds are done."""
+        while self.center.run.trained < trained and self.step():
+            pass
+
+    def end(self) -> Played:
+        """Play what is left."""
+        federation, read = self.federation, self.settings
+        with self.center:
+            while self.step():
+                pass
+            outcome = self.center.conclude()
+        losses = federation.losses.all(outcome.w)
+        reward, cap = math.log(federation.data.classes), read.loss_cap
+        nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
+        spent = {name: read.cost_of(name) * outcome.delivered[name] for name in federation.names}
+        return Played(outcome, read, nats, spent, self.diary.told, self.diary.seconds)
+
+
+def lead(leader: Play, follower: Play) -> Played:
+    """Play the leader to its end, and after each of its training rounds the same one of the follower.
+
+    Where both train from the same model on the same points, the follower has the leader's updates, which need not be
+    kept for longer. It stops where the leader does; its rounds are on disk, and whoever plays it goes on from there.
+    """
+    group = leader.diary.group
+    group.memory.limit = max(group.memory.limit, group.round_bytes)
+    with leader.center, follower.center:
+        follower.until(leader.center.run.trained)  # where both were killed in between
+        while leader.step():
+            follower.until(leader.center.run.trained)
+        return leader.end()
 
 
 class Federation:
@@ -204,7 +281,7 @@ class Federation:
             found.append(GroupAgent(name, site, strategy, s0=self.s0[name], lies=(lies or {}).get(name)))
         return found
 
-    def play(
+    def begin(
         self,
         incentive: Mapping[str, Any],
         book: Ledger | None = None,
@@ -213,25 +290,25 @@ class Federation:
         lies: Mapping[str, Misreport | str] | None = None,
         strategies: Mapping[str, Strategy | str] | None = None,
         state: Path | None = None,
-    ) -> Played:
-        """Play a mechanism to its end; agent i's cost per point is `cost` times its draw from U[0, 1].
+    ) -> Play:
+        """A mechanism that is about to be played; agent i's cost per point is `cost` times its draw from U[0, 1].
 
         With `state`, each round is kept in that folder, and a run that was broken off there goes on.
         """
         costs = {name: cost * c for name, c in self.cost.items()}
         read = mechanisms.Settings.read({"cost": costs, "seed": self.seed, "resume": state is not None, **incentive})
-        agents = self.agents(read, lies=lies, strategies=strategies)
-        mechanism = mechanisms.get(read.mechanism, read)
-        center = Center.open(read, mechanism, [agent.enrol() for agent in agents], self.w0, book, state)
-        diary = Diary(center)
-        with center:
-            engine.run(center, [*agents, diary], progress=diary.note)  # type: ignore[list-item]
-            outcome = center.conclude()
-        losses = self.losses.all(outcome.w)
-        reward, cap = math.log(self.data.classes), read.loss_cap
-        nats = {name: reward - min(loss, cap) if math.isfinite(loss) else reward - cap for name, loss in losses.items()}
-        spent = {name: read.cost_of(name) * outcome.delivered[name] for name in self.names}
-        return Played(outcome, read, nats, spent, diary.told, diary.seconds)
+        return Play(self, read, self.agents(read, lies=lies, strategies=strategies), book, state)
+
+    def play(self, incentive: Mapping[str, Any], book: Ledger | None = None, **how: Any) -> Played:
+        """Play a mechanism to its end; see `begin`."""
+        return self.begin(incentive, book, **how).end()
+
+    def shared(self, run: str) -> dict[str, list[int]]:
+        """The training rounds that a run had from others, by the run that trained for it."""
+        found: dict[str, list[int]] = {}
+        for group in self._groups.values():
+            found |= group.shared.get(run, {})
+        return found
 
 
 def _rows(model: torch.nn.Module, x: np.ndarray) -> np.ndarray | None:

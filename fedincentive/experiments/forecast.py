@@ -29,6 +29,7 @@ class Forecast:
     memory: float
     rounds: int  # training rounds of all cases
     examples: float  # that agents train on, in all of them
+    fixed: float = 0.0  # of the seconds, those of first phases in which agents train: fewer rounds do not save them
 
     def __str__(self) -> str:
         return (
@@ -64,7 +65,7 @@ def forecast(cases: Sequence[Case], given: Mapping[str, Any], bench: Bench, core
     if not trained:
         return None
     speed: dict[str, tuple[float, int]] = {}
-    seconds = examples = memory = 0.0
+    seconds = fixed = examples = memory = 0.0
     total = 0
     for case in trained:
         name, layout = case["data"], _layout(case, given)
@@ -77,13 +78,26 @@ def forecast(cases: Sequence[Case], given: Mapping[str, Any], bench: Bench, core
         if own is None:
             groups = len(np.unique(data.users)) if data.users is not None else layout.agents
             own = len(data) * (layout.users or 1) / groups
-        rounds, points = rounds_of(given, name), layout.agents * own * (1.0 - layout.held_out)
-        total += rounds
-        examples += rounds * points
-        seconds += rounds * points * per_example / cores
+        incentive, points = bench.incentive(case)[0], layout.agents * own * (1.0 - layout.held_out)
+        rounds, before = trainings(incentive)
+        total += rounds + before
+        examples += (rounds + before) * points
+        seconds += (rounds + before) * points * per_example / cores
+        fixed += before * points * per_example / cores
         # Every agent's update of a round, the model with the optimizer's two arrays, and the data twice.
         memory = max(memory, (layout.agents + 6) * size + 2 * data.x.nbytes)
-    return Forecast(seconds, memory, total, examples)
+    return Forecast(seconds, memory, total, examples, fixed)
+
+
+def trainings(incentive: Mapping[str, Any]) -> tuple[int, int]:
+    """How often all agents train in a run's training rounds, and at most in a first phase before them.
+
+    Agents that look at counterfactual slopes train twice for each: on what they give, and on more.
+    """
+    rounds, mechanism = int(incentive["rounds"]), incentive.get("mechanism")
+    if incentive["slope"] != "counterfactual" or mechanism == "fedavg":
+        return rounds, 0
+    return (2 * rounds, 0) if mechanism == "upbred" else (rounds, 2 * int(incentive["round_limit"]))
 
 
 def rounds_of(given: Mapping[str, Any], data: str) -> int:
@@ -120,22 +134,24 @@ def probe(bench: Bench, name: str, layout: Layout, given: Mapping[str, Any]) -> 
 
 def fitted(given: Mapping[str, Any], whole: Forecast, budget: float) -> tuple[dict[str, Any], list[str]]:
     """The settings that fit the budget, and what they leave out: seeds first, then rounds, the same part of all."""
-    found, part = copy.deepcopy(dict(given)), budget / whole.seconds
+    found = copy.deepcopy(dict(given))
     left_out: list[str] = []
-    if part >= 1.0:
+    if budget >= whole.seconds:
         return found, left_out
     seeds = int(found["study"].get("seeds", 1))
-    kept = max(1, int(seeds * part))
+    kept = max(1, int(seeds * budget / whole.seconds))
     if kept < seeds:
         found["study"]["seeds"] = kept
         left_out.append(f"seeds: {kept} of {seeds}")
-        part *= seeds / kept
+    seconds, fixed = whole.seconds * kept / seeds, whole.fixed * kept / seeds
+    part = (budget - fixed) / (seconds - fixed)
     for name in found["data"] if part < 1.0 else ():
         rounds = rounds_of(found, name)
         if int(rounds * part) < 1:
+            least = duration(fixed + (seconds - fixed) / rounds)
             raise SettingError(
-                f"--budget is too short: one seed and one round of each run take {duration(budget / part / rounds)} "
-                "here. Give more time, or fewer data sets with --on."
+                f"--budget is too short: one seed and one round of each run take {least} here. Give more time, or "
+                "fewer data sets or settings with --on and --only."
             )
         own = found["study"].setdefault("incentive", {}).setdefault(name, {})
         own["rounds"] = int(rounds * part)

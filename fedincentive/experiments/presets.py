@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -35,3 +36,25 @@ def of_study(name: str, preset: str, **changes: Any) -> dict[str, Any]:
         "economies": {e: whole["economies"][e] for e in study.get("economies", whole["economies"])},
         **({"keep_rounds": True} if whole.get("keep_rounds") else {}),
     }
+
+
+def kept(name: str, preset: str, parts: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
+    """What is kept of a study's lists, each value as a text, and what that leaves out of them.
+
+    >>> kept("adversarial", "paper", {"alphas": ["0.1", "0.2"]})
+    ({'alphas': [0.1, 0.2]}, ['alphas: 2 of 8'])
+    """
+    study = load(preset)["studies"][name]
+    lists = [key for key, value in study.items() if isinstance(value, list) and key != "data"]
+    found: dict[str, Any] = {}
+    for key, wanted in parts.items():
+        if key not in lists:
+            raise SettingError(f"--only {key}: study {name!r} has no such list; it has {', '.join(lists) or 'none'}.")
+        odd = [value for value in wanted if value not in map(str, study[key])]
+        if odd or not wanted:
+            raise SettingError(
+                f"--only {key}: preset {preset!r} has {', '.join(map(str, study[key]))}, not {', '.join(odd)!r}."
+            )
+        found[key] = [value for value in study[key] if str(value) in wanted]
+    left_out = [f"{key}: {len(values)} of {len(study[key])}" for key, values in found.items()]
+    return found, left_out

@@ -1,11 +1,12 @@
 """Runs a study: cases in worker processes, one line of JSON per finished case, figures from those lines alone.
 
 OUT/<study>/
-  manifest.json     settings, seeds, versions, git commit, hardware, ledger heads, digest of the results
+  manifest.json     settings, seeds, versions, git commit, hardware, ledger heads, digest of the results, and which
+                    training rounds a run had from another one ("shared")
   results.jsonl     one record per case, in case order; equal seeds give equal bytes
   results.csv       the same numbers in a table
-  timings.jsonl     processor seconds of each run, and of each round where runs share no training: the one thing
-                    that does not repeat exactly
+  timings.jsonl     processor seconds of each run, and in a study of time those after phase 1 and after each training
+                    round: the one thing that does not repeat exactly
   raw/<job>.jsonl   what workers write as they go; --resume continues from here
   state/<job>/      the round that a case under way has reached, where the preset keeps rounds
   ledger/<job>.db   payments of the job's runs
@@ -58,26 +59,30 @@ def run(
     resume: bool = False,
     jobs: int | None = None,
     only: Sequence[str] | None = None,
+    parts: Mapping[str, Sequence[str]] | None = None,
     budget: str | None = None,
     cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Play the study called `name`, write results and figures into OUT/name, and return that directory.
 
-    `budget` is a time such as 2h: seeds and rounds are left out until the forecast fits, and `say` is told which.
+    `only` are the data sets to play on, and `parts` what to play of other lists of the preset, such as
+    {"alphas": ["0.1", "0.2"]}. `budget` is a time such as 2h: seeds and rounds are left out until the forecast fits,
+    and `say` is told which.
     `cluster` is the address of a Ray cluster, such as ray://HEAD:10001, whose machines all see `out`.
     """
     study = find(name)
     chosen = _chosen(name, preset, only)
-    given = presets.of_study(name, preset, seeds=seeds, data=chosen)
+    kept, left_out = presets.kept(name, preset, parts or {})
+    given = presets.of_study(name, preset, seeds=seeds, data=chosen, **kept)
     folder = Path(out) / name
     for wanted in given["data"]:
         data.check(wanted, directory)
     asked = {"study": name, "preset": preset, "asked": given, "budget": budget}
     if not (folder / "manifest.json").exists():
-        given, expected = _planned(study, given, directory, budget, say)
-        kept = asked if budget else {"study": name, "preset": preset}
-        _begin(folder, {**kept, "settings": given, **expected})
+        given, expected = _planned(study, given, directory, budget, left_out, say)
+        begun = asked if budget else {"study": name, "preset": preset}
+        _begin(folder, {**begun, "settings": given, **expected})
     else:
         given = _again(folder, asked, resume)
     cases = study.cases(given)
@@ -133,21 +138,30 @@ def _chosen(name: str, preset: str, only: Sequence[str] | None) -> Any:
 
 
 def _planned(
-    study: Study, given: dict[str, Any], directory: Any, budget: str | None, say: Callable[[str], None]
+    study: Study,
+    given: dict[str, Any],
+    directory: Any,
+    budget: str | None,
+    left_out: list[str],
+    say: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings to play with, and what they are expected to take: long presets are measured before they start."""
     limit = None if budget is None else seconds_of(budget)
+    stated = {"left_out": left_out} if left_out else {}
     if limit is None and not given.get("keep_rounds"):
-        return given, {}
+        return given, stated
     bench, cores = Bench(given, directory), os.cpu_count() or 1
-    whole = forecast(study.cases(given), given, bench, cores)
+    cases = [case for case in study.cases(given) if not (given.get("keep_rounds") and study.follows(case))]
+    whole = forecast(cases, given, bench, cores)
     if whole is None:
-        return given, {}
+        return given, stated
     say(f"{study.name}: {whole}, on {cores} cores as busy as they are now.")
-    left_out: list[str] = []
+    if left_out:
+        say(f"{study.name}: left out as asked: {'; '.join(left_out)}.")
     if limit is not None:
-        given, left_out = fitted(given, whole, limit)
-        say(f"{study.name}: left out to fit {budget}: {'; '.join(left_out) or 'nothing'}.")
+        given, more = fitted(given, whole, limit)
+        say(f"{study.name}: left out to fit {budget}: {'; '.join(more) or 'nothing'}.")
+        left_out = [*left_out, *more]
     free = free_memory()
     if whole.memory > free:
         say(f"{study.name}: only {free / 2**30:.1f} GiB of memory are free: updates may wait on disk, which is slower.")
@@ -296,6 +310,8 @@ def _work(
             timing: Record = {"processor_seconds": round(time.process_time() - before, 4)}
             if bench.seconds:
                 timing["seconds"] = [round(x, 4) for x in bench.seconds]
+            if shared := bench.shared(case):
+                timing["shared"] = {other: _spans(steps) for other, steps in shared.items()}
             file.write(_line({"case": case, "result": result, **timing}))
             file.flush()
             if (state := bench.state(case)) is not None:
@@ -331,8 +347,20 @@ def _collect(study: Study, cases: list[Case], folder: Path, seconds: float, used
         heads[path.name] = {"count": head.count, "hash": head.hash, "ledger": head.ledger}
     digest = hashlib.sha256((folder / "results.jsonl").read_bytes()).hexdigest()
     spent = {"seconds": round(seconds, 1), "processor_seconds": round(used, 1)}  # of the last session, if resumed
-    manifest = {**read_manifest(folder), "ledgers": heads, "results_sha256": digest, **spent}
+    shared = {label(r["case"]): r["shared"] for r in records if "shared" in r}
+    manifest = {**read_manifest(folder), "ledgers": heads, "results_sha256": digest, "shared": shared, **spent}
     _write(folder / "manifest.json", manifest)
+
+
+def _spans(steps: Sequence[int]) -> str:
+    """Training rounds in short.
+
+    >>> _spans([0, 1, 2, 5])
+    '0-2, 5'
+    """
+    ends = [k for k in steps if k + 1 not in steps]
+    starts = [k for k in steps if k - 1 not in steps]
+    return ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in zip(starts, ends, strict=True))
 
 
 def _processor_seconds() -> float:

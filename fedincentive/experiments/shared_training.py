@@ -3,13 +3,15 @@
 An agent asks for its own update and its own value, as anywhere else. The group answers the first one that asks by
 training everyone from the broadcast w on everyone's broadcast contribution, and keeps the answers: of this round, and
 in a bounded memory of earlier ones. 2P-UPBReD's second phase is FedAvg byte for byte, so runs that are compared with
-each other train once.
+each other train once. Which rounds a run had from another one is remembered, and the seconds they took there.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,15 +23,28 @@ from .training import Grouped, Losses, Plain
 REMEMBERED = 2**29  # bytes of updates that are kept for other runs
 
 
+@dataclass(frozen=True)
+class Trained:
+    """The updates of all agents from one model, the run that trained them, and its processor seconds."""
+
+    updates: list[Update]
+    run: str = ""
+    seconds: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for update in self.updates for array in update.values())
+
+
 class Memory:
     """Updates by what they were computed from; the oldest go when there are more than `limit` bytes."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self.limit, self.bytes = limit, 0
         self.hits = self.misses = 0
-        self._kept: OrderedDict[tuple, list[Update]] = OrderedDict()
+        self._kept: OrderedDict[tuple, Trained] = OrderedDict()
 
-    def get(self, key: tuple) -> list[Update] | None:
+    def get(self, key: tuple) -> Trained | None:
         found = self._kept.get(key)
         if found is None:
             self.misses += 1
@@ -38,19 +53,18 @@ class Memory:
         self._kept.move_to_end(key)
         return found
 
-    def put(self, key: tuple, updates: list[Update]) -> None:
-        size = _bytes(updates)
-        if size > self.limit:
+    def put(self, key: tuple, trained: Trained) -> None:
+        if trained.bytes > self.limit:
             return
-        self._kept[key] = updates
-        self.bytes += size
-        while self.bytes > self.limit:
+        self.clear(trained.bytes)
+        self._kept[key] = trained
+        self.bytes += trained.bytes
+
+    def clear(self, room: int) -> None:
+        """Forget the oldest until there is room for so many bytes."""
+        while self._kept and self.bytes + room > self.limit:
             _, old = self._kept.popitem(last=False)
-            self.bytes -= _bytes(old)
-
-
-def _bytes(updates: list[Update]) -> int:
-    return sum(array.nbytes for update in updates for array in update.values())
+            self.bytes -= old.bytes
 
 
 class Group:
@@ -60,17 +74,26 @@ class Group:
         self.trainer, self.losses, self.w0 = trainer, losses, w0
         self.memory = Memory() if memory is None else memory
         self.orders: dict[str, np.ndarray] = {}
+        self.shared: dict[str, dict[str, list[int]]] = {}  # run -> run that trained for it -> training rounds
+        self.lent = 0.0  # seconds that went into what was not computed again
         self._w: Update = w0
         self._digest = digest(w0)
         self._s: Mapping[str, float] = {}
+        self._run, self._phase = "", ""
         self._updates: dict[tuple[str, int, int], Update] = {}
         self._values: dict[str, float] = {}
+        self._valued = self._owed = 0.0  # seconds of these values, and what is to be lent with them
 
     def hear(self, broadcast: Broadcast) -> None:
         """The broadcast that all agents answer next; contribute rounds carry no model, they are about w0."""
+        self._run, self._phase = broadcast.run, broadcast.phase
         w = self.w0 if broadcast.w is None else broadcast.w
         if w is not self._w:
-            self._w, self._digest, self._values = w, digest(w), {}
+            self._w, before, self._digest = w, self._digest, digest(w)
+            if self._digest == before:
+                self._owed = self._valued
+            else:
+                self._values, self._valued, self._owed = {}, 0.0, 0.0
         if broadcast.s is not self._s:
             self._s, self._updates = broadcast.s, {}
 
@@ -86,7 +109,11 @@ class Group:
         if w is not self._w:
             return self.losses.one(w, agent)
         if not self._values:
+            start = time.process_time()
             self._values = self.losses.all(w)
+            self._valued = time.process_time() - start
+        self.lent += self._owed
+        self._owed = 0.0
         return self._values[agent]
 
     def _plan(self, agent: str, points: int) -> list[tuple[str, int]]:
@@ -100,13 +127,24 @@ class Group:
         return plan
 
     def _ask(self, plan: Sequence[tuple[str, int]], step: int) -> list[tuple[tuple[str, int], Update]]:
-        key = (self._digest, step, tuple(plan))
+        key = (self.trainer.local, self._digest, step, tuple(plan))
         found = self.memory.get(key)
         if found is None:
-            requests = [(name, self.orders[name][:points]) for name, points in plan]
-            found = self.trainer.updates(self._w, requests, step)
+            self.memory.clear(self.round_bytes)
+            start = time.process_time()
+            updates = self.trainer.updates(self._w, [(name, self.orders[name][:points]) for name, points in plan], step)
+            found = Trained(updates, self._run, time.process_time() - start)
             self.memory.put(key, found)
-        return list(zip(plan, found, strict=True))
+        elif found.run != self._run:
+            self.lent += found.seconds
+            if self._phase == "train":
+                self.shared.setdefault(self._run, {}).setdefault(found.run, []).append(step)
+        return list(zip(plan, found.updates, strict=True))
+
+    @property
+    def round_bytes(self) -> int:
+        """The size of everyone's update."""
+        return len(self.orders) * sum(array.nbytes for array in self.w0.values())
 
 
 class GroupSite(LossSite):

@@ -14,7 +14,7 @@ from fedincentive.errors import SettingError
 from fedincentive.experiments import models
 from fedincentive.experiments.data import Dataset, read
 from fedincentive.experiments.federation import Federation, Layout
-from fedincentive.experiments.shared_training import Group, GroupAgent, Memory
+from fedincentive.experiments.shared_training import Group, GroupAgent, Memory, Trained
 from fedincentive.experiments.training import Local, Plain
 from fedincentive.settings import Settings
 
@@ -122,10 +122,10 @@ def test_shares_follow_the_layout() -> None:
 def test_memory_is_bounded_and_forgets_the_oldest() -> None:
     memory = Memory(limit=1000)
     for k in range(5):
-        memory.put(("k", k), [{"w": np.zeros(100, np.float32)}])  # 400 bytes each
+        memory.put(("k", k), Trained([{"w": np.zeros(100, np.float32)}]))  # 400 bytes each
     assert memory.bytes == 800
     assert memory.get(("k", 2)) is None and memory.get(("k", 4)) is not None
-    memory.put(("large",), [{"w": np.zeros(1000)}])
+    memory.put(("large",), Trained([{"w": np.zeros(1000)}]))
     assert memory.get(("large",)) is None and memory.bytes == 800
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,13 @@ import pytest
 from fedincentive.center import state
 from fedincentive.errors import RunError, SettingError
 from fedincentive.experiments import presets, runner
-from fedincentive.experiments.forecast import Forecast, fitted, seconds_of
+from fedincentive.experiments.federation import Federation
+from fedincentive.experiments.forecast import Forecast, fitted, seconds_of, trainings
+from fedincentive.experiments.shared_training import Group, Memory
+from fedincentive.experiments.studies import Bench
+from fedincentive.experiments.studies.base import summary
+from fedincentive.experiments.studies.welfare import Welfare
+from fedincentive.experiments.training import Grouped
 
 STUDY = "welfare-vs-time"
 SMALL = {"preset": "paper", "seeds": 1, "only": ["digits"], "jobs": 1}
@@ -65,6 +72,70 @@ def test_a_run_killed_ten_times_and_moved_gives_the_bytes_of_one_that_was_not(ti
     assert manifest["forecast"]["seconds"] >= 0 and manifest["forecast"]["memory_gib"] >= 0
 
 
+def test_fedavg_trains_for_2p_upbred_round_by_round_and_the_manifest_says_so(tiny, tmp_path: Path, monkeypatch) -> None:
+    """With a memory that has room for less than one round, as at the paper's scale, beside runs that share nothing."""
+    trained: list[int] = []
+    real = Grouped.updates
+    monkeypatch.setattr(
+        Grouped, "updates", lambda self, w, asked, step: trained.append(step) or real(self, w, asked, step)
+    )
+    begun = Federation.__init__
+    monkeypatch.setattr(Federation, "__init__", lambda *a, **k: begun(*a, **{**k, "memory": Memory(1000)}))
+    shared = runner.run(STUDY, tmp_path / "shared", **SMALL)
+    together, trained[:] = list(trained), []
+    monkeypatch.setattr(Group, "round_bytes", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Welfare, "play", played_alone)
+        alone = runner.run(STUDY, tmp_path / "alone", **SMALL)
+    assert len(trained) == len(together) + 3
+    for name in ("results.jsonl", "results.csv"):
+        assert (shared / name).read_bytes() == (alone / name).read_bytes()
+    said, unshared = runner.read_manifest(shared), runner.read_manifest(alone)
+    assert said["ledgers"] == unshared["ledgers"] and unshared["shared"] == {}
+    case = "data=digits agents=3 seed=0 economy=paper mechanism="
+    assert said["shared"] == {f"{case}2p-upbred": {f"{case}fedavg": "0-2"}}
+    fedavg, paid = (t["seconds"] for t in runner.lines(shared / "timings.jsonl")[:2])
+    assert len(fedavg) == len(paid) == 5 and paid == sorted(paid)  # after phase 1, three rounds and the last valuations
+    costs = [b - a for a, b in pairwise(fedavg)], [b - a for a, b in pairwise(paid)]
+    assert sum(costs[1]) > 0.3 * sum(costs[0])  # what FedAvg has trained for it counts
+
+
+def played_alone(self: Welfare, case: dict, bench: Bench) -> dict:
+    played = self._begin(case, bench).end()
+    self.note(played.seconds, bench)
+    return summary(played)
+
+
+def test_what_is_asked_for_of_a_list_is_played_and_the_rest_is_named(tiny, tmp_path: Path) -> None:
+    lines: list[str] = []
+    parts = {"economies": ["paper"], "agents": ["10"]}
+    small = {**SMALL, "budget": "1h", "say": lines.append}
+    presets.load("paper")["studies"]["welfare-vs-agents"]["agents"] = [3, 10]
+    folder = runner.run("welfare-vs-agents", tmp_path, **small, parts=parts)
+    manifest = runner.read_manifest(folder)
+    assert manifest["left_out"] == ["economies: 1 of 2", "agents: 1 of 2"]
+    assert "left out as asked: economies: 1 of 2; agents: 1 of 2." in lines[1]
+    cases = [r["case"] for r in runner.lines(folder / "results.jsonl")]
+    assert len(cases) == 4 and {(c["economy"], c["agents"]) for c in cases} == {("paper", 10)}
+    with pytest.raises(RunError, match="another settings"):
+        runner.run("welfare-vs-agents", tmp_path, **small, resume=True)
+    for wrong, why in (({"agents": ["7"]}, "has 3, 10, not '7'"), ({"alphas": ["0.1"]}, "it has agents, economies")):
+        with pytest.raises(SettingError, match=why):
+            runner.run("welfare-vs-agents", tmp_path, **small, parts=wrong, resume=True)
+
+
+def test_a_forecast_counts_what_agents_train_before_the_training(tiny) -> None:
+    plain = {"rounds": 3, "slope": "paper", "round_limit": 100}
+    assert trainings({**plain, "mechanism": "fedavg-strategic"}) == (3, 0)
+    counterfactual = {**plain, "slope": "counterfactual"}
+    assert trainings({**counterfactual, "mechanism": "fedavg"}) == (3, 0)
+    assert trainings({**counterfactual, "mechanism": "upbred"}) == (6, 0)
+    assert trainings({**counterfactual, "mechanism": "fedavg-strategic"}) == (3, 200)
+    given = presets.of_study(STUDY, "paper", data=["digits"], seeds=1)
+    smaller, _ = fitted(given, Forecast(seconds=40.0, memory=0.0, rounds=0, examples=0.0, fixed=10.0), 35.0)
+    assert smaller["study"]["incentive"]["digits"]["rounds"] == 2
+
+
 def test_a_budget_leaves_out_seeds_and_then_rounds_and_says_so(tiny, tmp_path: Path) -> None:
     given = presets.of_study(STUDY, "paper", data=["digits"])
     assert given["study"]["seeds"] == 10
@@ -79,7 +150,8 @@ def test_a_budget_leaves_out_seeds_and_then_rounds_and_says_so(tiny, tmp_path: P
         fitted(given, expected, 1.0)
     lines: list[str] = []
     folder = runner.run(STUDY, tmp_path, **SMALL, budget="1h", say=lines.append)
-    assert "12 training rounds" in lines[0] and lines[1].endswith("left out to fit 1h: nothing.")
+    assert "9 training rounds" in lines[0]  # of three mechanisms: 2P-UPBReD has FedAvg's
+    assert lines[1].endswith("left out to fit 1h: nothing.")
     with pytest.raises(RunError, match="another budget"):
         runner.run(STUDY, tmp_path, **SMALL, budget="2h", resume=True)
     assert runner.run(STUDY, tmp_path, **SMALL, budget="1h", resume=True) == folder

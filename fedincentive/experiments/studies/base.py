@@ -55,6 +55,10 @@ class Bench:
         """Where the rounds of a case are kept while it is played; None where runs are too short for that."""
         return None if self.states is None else self.states / re.sub(r"[^\w.=-]", "_", label(case))
 
+    def shared(self, case: Case) -> dict[str, list[int]]:
+        """The training rounds that a case just played had from others, by the case that trained for it."""
+        return {} if self._kept is None else self._kept[1].shared(label(case))
+
     def forget(self) -> None:
         """Let the next case train for itself, as if nothing had been trained before."""
         self._kept = None
@@ -82,6 +86,10 @@ class Study:
     def job(self, case: Case) -> str:
         """Cases of one job run in one process, one after the other, and share a federation and a ledger."""
         return "-".join(str(case[key]) for key in ("data", "split", "agents", "seed") if key in case) or "all"
+
+    def follows(self, case: Case) -> bool:
+        """Whether a case is played beside the one before, which trains for both, where the preset keeps rounds."""
+        return False
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         raise NotImplementedError

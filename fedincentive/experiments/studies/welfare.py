@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import figures, partition
-from ..federation import Federation
+from ..federation import Federation, Play, lead
 from ..training import Local
 from .base import MECHANISMS, Bench, Case, Record, Study, rounded, summary
 from .points import losses_after
@@ -57,14 +57,23 @@ class Welfare(Study):
             for mechanism in MECHANISMS
         ]
 
+    def follows(self, case: Case) -> bool:
+        return case.get("mechanism") == "2p-upbred"
+
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        federation = bench.federation(case)
+        played = self._begin(case, bench)
+        if bench.states is not None and case["mechanism"] == "fedavg":
+            ended = lead(played, self._begin({**case, "mechanism": "2p-upbred"}, bench))
+        else:
+            ended = played.end()
+        self.note(ended.seconds, bench)
+        return summary(ended, table=case["seed"] == 0)
+
+    def _begin(self, case: Case, bench: Bench) -> Play:
         incentive, cost = bench.incentive(case)
         if case["mechanism"] == "2p-upbred":
             incentive["slope"] = "bounded"  # phase 1 never needs the model
-        played = federation.play(incentive, bench.book, cost=cost, state=bench.state(case))
-        self.note(played.seconds, bench)
-        return summary(played, table=case["seed"] == 0)
+        return bench.federation(case).begin(incentive, bench.book, cost=cost, state=bench.state(case))
 
     def note(self, seconds: list[float], bench: Bench) -> None:
         """Seconds mean nothing where runs share what they train."""
@@ -160,6 +169,9 @@ class WelfareVsBeta(Welfare):
             for name, beta in [("fedavg", "2"), *(("2p-upbred", beta) for beta in study["betas"])]
         ]
 
+    def follows(self, case: Case) -> bool:
+        return False  # several runs of 2P-UPBReD would mix their entries in the ledger
+
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         federation = bench.federation(case)
         incentive, cost = bench.incentive(case)
@@ -217,13 +229,17 @@ def steepest_loss(federation: Federation, incentive: Mapping[str, Any], delta: i
 
 
 class WelfareVsTime(Welfare):
-    """Each mechanism trains for itself here: nothing is shared between runs, so that the seconds are real."""
+    """Each mechanism trains for itself here: nothing is shared between runs, so that the seconds are real.
+
+    Only where the preset keeps rounds, 2P-UPBReD has FedAvg's training, and counts it with the seconds it took there.
+    """
 
     name = "welfare-vs-time"
     title = "Social welfare against processor time"
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
-        bench.forget()
+        if bench.states is None or not self.follows(case):
+            bench.forget()
         return super().play(case, bench)
 
     def note(self, seconds: list[float], bench: Bench) -> None:
@@ -248,8 +264,8 @@ class WelfareVsTime(Welfare):
 
 
 def moments(record: Record, seconds: Sequence[float]) -> list[float]:
-    """When each point of a curve was reached: the model of training round t is there when round t - 1 is closed."""
-    phase_one = record["result"]["contribute_rounds"]
-    before = seconds[phase_one - 1] if phase_one else 0.0
-    training = record["result"]["training_rounds"]
-    return [before, *seconds[phase_one : phase_one + training]]
+    """When each point of a curve was reached: after phase 1, if there is one, and after each training round.
+
+    Older files have every round of phase 1; in the last round of all the model is only valued.
+    """
+    return [0.0, *seconds][-record["result"]["training_rounds"] - 2 : -1]
