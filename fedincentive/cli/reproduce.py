@@ -29,6 +29,7 @@ import click
     metavar="LIST=VALUE,...",
     help="Only these of a list of the preset, such as alphas=0.1,0.2 or economies=paper.",
 )
+@click.option("--points", type=click.IntRange(5), help="The most examples of an agent; the preset's when not given.")
 @click.option("--resume", is_flag=True, help="Continue where an interrupted run stopped.")
 @click.option("--jobs", type=click.IntRange(1), help="Worker processes, one thread each; all cores when not given.")
 @click.option("--budget", metavar="TIME", help="Leave out seeds and rounds until 2h, say, are enough, and say which.")
@@ -41,6 +42,7 @@ def reproduce(
     seeds: int | None,
     places: tuple[str, ...],
     parts: tuple[str, ...],
+    points: int | None,
     resume: bool,
     jobs: int | None,
     budget: str | None,
@@ -75,7 +77,7 @@ def reproduce(
             try:
                 folder = runner.run(
                     name, out, preset=preset, directory=directory, seeds=seeds, resume=resume, jobs=jobs, only=only,
-                    parts=lists, budget=budget, cluster=clusters[0] if clusters else None,
+                    parts=lists, points=points, budget=budget, cluster=clusters[0] if clusters else None,
                     say=lambda line: click.echo(line, err=True),
                 )  # fmt: skip
             except KeyboardInterrupt:

@@ -60,6 +60,7 @@ def run(
     jobs: int | None = None,
     only: Sequence[str] | None = None,
     parts: Mapping[str, Sequence[str]] | None = None,
+    points: int | None = None,
     budget: str | None = None,
     cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -67,14 +68,18 @@ def run(
     """Play the study called `name`, write results and figures into OUT/name, and return that directory.
 
     `only` are the data sets to play on, and `parts` what to play of other lists of the preset, such as
-    {"alphas": ["0.1", "0.2"]}. `budget` is a time such as 2h: seeds and rounds are left out until the forecast fits,
-    and `say` is told which.
+    {"alphas": ["0.1", "0.2"]}. An agent has `points` examples at most. `budget` is a time such as 2h: seeds and
+    rounds are left out until the forecast fits, and `say` is told which.
     `cluster` is the address of a Ray cluster, such as ray://HEAD:10001, whose machines all see `out`.
     """
     study = find(name)
     chosen = _chosen(name, preset, only)
     kept, left_out = presets.kept(name, preset, parts or {})
     given = presets.of_study(name, preset, seeds=seeds, data=chosen, **kept)
+    if points is not None:
+        layouts = given["study"].get("layout", {})
+        given["study"]["layout"] = {data: {**layouts.get(data, {}), "points": points} for data in given["data"]}
+        left_out.append(f"points: at most {points} of an agent")
     folder = Path(out) / name
     for wanted in given["data"]:
         data.check(wanted, directory)

@@ -111,10 +111,12 @@ def test_what_is_asked_for_of_a_list_is_played_and_the_rest_is_named(tiny, tmp_p
     parts = {"economies": ["paper"], "agents": ["10"]}
     small = {**SMALL, "budget": "1h", "say": lines.append}
     presets.load("paper")["studies"]["welfare-vs-agents"]["agents"] = [3, 10]
-    folder = runner.run("welfare-vs-agents", tmp_path, **small, parts=parts)
+    folder = runner.run("welfare-vs-agents", tmp_path, **small, parts=parts, points=20)
     manifest = runner.read_manifest(folder)
-    assert manifest["left_out"] == ["economies: 1 of 2", "agents: 1 of 2"]
-    assert "left out as asked: economies: 1 of 2; agents: 1 of 2." in lines[1]
+    assert manifest["left_out"] == ["economies: 1 of 2", "agents: 1 of 2", "points: at most 20 of an agent"]
+    assert "left out as asked: economies: 1 of 2; agents: 1 of 2; points: at most 20 of an agent." in lines[1]
+    (first, *_) = runner.lines(folder / "results.jsonl")
+    assert {agent["s_max"] for agent in first["result"]["agents"].values()} == {16.0}  # a fifth is held out
     cases = [r["case"] for r in runner.lines(folder / "results.jsonl")]
     assert len(cases) == 4 and {(c["economy"], c["agents"]) for c in cases} == {("paper", 10)}
     with pytest.raises(RunError, match="another settings"):
