@@ -138,7 +138,9 @@ class Group:
         elif found.run != self._run:
             self.lent += found.seconds
             if self._phase == "train":
-                self.shared.setdefault(self._run, {}).setdefault(found.run, []).append(step)
+                rounds = self.shared.setdefault(self._run, {}).setdefault(found.run, [])
+                if step not in rounds:  # agents with fewer points than the others ask apart from them
+                    rounds.append(step)
         return list(zip(plan, found.updates, strict=True))
 
     @property
