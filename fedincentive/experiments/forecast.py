@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from .. import checks
 from ..errors import SettingError
 from .federation import Federation, Layout
 from .studies import Bench, Case
-from .training import EMBEDDING, Local
+from .training import EMBEDDING, Local, keep_memory
 
 PROBED = 96  # points that one agent trains on for a measurement
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
@@ -114,6 +115,8 @@ def _layout(case: Case, given: Mapping[str, Any]) -> Layout:
 
 def probe(bench: Bench, name: str, layout: Layout, given: Mapping[str, Any]) -> tuple[float, int]:
     """Seconds of training on one example on one core, as fast as the machine is now, and bytes of an update."""
+    torch.set_num_threads(1)  # as in the study itself
+    keep_memory()
     held = max(layout.held_out, 0.2)
     points = min(layout.points or len(bench.dataset(name)), int(PROBED / (1.0 - held)) + 1)
     small = Federation(bench.dataset(name), replace(layout, agents=2, points=points, split="iid", users=None), 0)
