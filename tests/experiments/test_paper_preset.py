@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from fedincentive.experiments.training import Grouped
 
 STUDY = "welfare-vs-time"
 SMALL = {"preset": "paper", "seeds": 1, "only": ["digits"], "jobs": 1}
+LONG = 0.05  # seconds of a slow training
 # Which save of the state each of six processes dies at, and whether before or after it.
 KILLS = [(count, when) for count in (2, 3, 5, 4, 3) for when in ("after", "before")]  # ten of them
 
@@ -76,9 +78,15 @@ def test_fedavg_trains_for_2p_upbred_round_by_round_and_the_manifest_says_so(tin
     """With a memory that has room for less than one round, as at the paper's scale, beside runs that share nothing."""
     trained: list[int] = []
     real = Grouped.updates
-    monkeypatch.setattr(
-        Grouped, "updates", lambda self, w, asked, step: trained.append(step) or real(self, w, asked, step)
-    )
+
+    def slow(self, w, asked, step):
+        trained.append(step)
+        start = time.process_time()
+        while time.process_time() < start + LONG:
+            pass
+        return real(self, w, asked, step)
+
+    monkeypatch.setattr(Grouped, "updates", slow)
     begun = Federation.__init__
     monkeypatch.setattr(Federation, "__init__", lambda *a, **k: begun(*a, **{**k, "memory": Memory(1000)}))
     shared = runner.run(STUDY, tmp_path / "shared", **SMALL)
@@ -96,8 +104,7 @@ def test_fedavg_trains_for_2p_upbred_round_by_round_and_the_manifest_says_so(tin
     assert said["shared"] == {f"{case}2p-upbred": {f"{case}fedavg": "0-2"}}
     fedavg, paid = (t["seconds"] for t in runner.lines(shared / "timings.jsonl")[:2])
     assert len(fedavg) == len(paid) == 5 and paid == sorted(paid)  # after phase 1, three rounds and the last valuations
-    costs = [b - a for a, b in pairwise(fedavg)], [b - a for a, b in pairwise(paid)]
-    assert sum(costs[1]) > 0.3 * sum(costs[0])  # what FedAvg has trained for it counts
+    assert min(b - a for a, b in pairwise(paid[:4])) >= LONG  # what FedAvg has trained for it counts
 
 
 def played_alone(self: Welfare, case: dict, bench: Bench) -> dict:
