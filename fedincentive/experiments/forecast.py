@@ -1,4 +1,4 @@
-"""What a study will take, measured before it starts, and what is left out of it to fit a budget of time."""
+"""What a study will take, measured before it starts, and what it is cut to where that is more than a budget of time."""
 
 from __future__ import annotations
 
@@ -136,16 +136,16 @@ def probe(bench: Bench, name: str, layout: Layout, given: Mapping[str, Any]) -> 
 
 
 def fitted(given: Mapping[str, Any], whole: Forecast, budget: float) -> tuple[dict[str, Any], list[str]]:
-    """The settings that fit the budget, and what they leave out: seeds first, then rounds, the same part of all."""
+    """The settings that fit the budget, and what they are cut to: seeds first, then rounds, the same part of all."""
     found = copy.deepcopy(dict(given))
-    left_out: list[str] = []
+    cut_to: list[str] = []
     if budget >= whole.seconds:
-        return found, left_out
+        return found, cut_to
     seeds = int(found["study"].get("seeds", 1))
     kept = max(1, int(seeds * budget / whole.seconds))
     if kept < seeds:
         found["study"]["seeds"] = kept
-        left_out.append(f"seeds: {kept} of {seeds}")
+        cut_to.append(f"seeds: {kept} of {seeds}")
     seconds, fixed = whole.seconds * kept / seeds, whole.fixed * kept / seeds
     part = (budget - fixed) / (seconds - fixed)
     for name in found["data"] if part < 1.0 else ():
@@ -158,5 +158,5 @@ def fitted(given: Mapping[str, Any], whole: Forecast, budget: float) -> tuple[di
             )
         own = found["study"].setdefault("incentive", {}).setdefault(name, {})
         own["rounds"] = int(rounds * part)
-        left_out.append(f"{name}: {own['rounds']} of {rounds} rounds")
-    return found, left_out
+        cut_to.append(f"{name}: {own['rounds']} of {rounds} rounds")
+    return found, cut_to

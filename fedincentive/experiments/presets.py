@@ -39,7 +39,7 @@ def of_study(name: str, preset: str, **changes: Any) -> dict[str, Any]:
 
 
 def kept(name: str, preset: str, parts: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
-    """What is kept of a study's lists, each value as a text, and what that leaves out of them.
+    """What is kept of a study's lists, each value as a text, and how many they are.
 
     >>> kept("adversarial", "paper", {"alphas": ["0.1", "0.2"]})
     ({'alphas': [0.1, 0.2]}, ['alphas: 2 of 8'])
@@ -56,5 +56,5 @@ def kept(name: str, preset: str, parts: Mapping[str, Sequence[str]]) -> tuple[di
                 f"--only {key}: preset {preset!r} has {', '.join(map(str, study[key]))}, not {', '.join(odd)!r}."
             )
         found[key] = [value for value in study[key] if str(value) in wanted]
-    left_out = [f"{key}: {len(values)} of {len(study[key])}" for key, values in found.items()]
-    return found, left_out
+    cut_to = [f"{key}: {len(values)} of {len(study[key])}" for key, values in found.items()]
+    return found, cut_to

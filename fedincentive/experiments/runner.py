@@ -74,18 +74,18 @@ def run(
     """
     study = find(name)
     chosen = _chosen(name, preset, only)
-    kept, left_out = presets.kept(name, preset, parts or {})
+    kept, cut_to = presets.kept(name, preset, parts or {})
     given = presets.of_study(name, preset, seeds=seeds, data=chosen, **kept)
     if points is not None:
         layouts = given["study"].get("layout", {})
         given["study"]["layout"] = {data: {**layouts.get(data, {}), "points": points} for data in given["data"]}
-        left_out.append(f"points: at most {points} of an agent")
+        cut_to.append(f"points: at most {points} of an agent")
     folder = Path(out) / name
     for wanted in given["data"]:
         data.check(wanted, directory)
     asked = {"study": name, "preset": preset, "asked": given, "budget": budget}
     if not (folder / "manifest.json").exists():
-        given, expected = _planned(study, given, directory, budget, left_out, say)
+        given, expected = _planned(study, given, directory, budget, cut_to, say)
         begun = asked if budget else {"study": name, "preset": preset}
         _begin(folder, {**begun, "settings": given, **expected})
     else:
@@ -147,12 +147,12 @@ def _planned(
     given: dict[str, Any],
     directory: Any,
     budget: str | None,
-    left_out: list[str],
+    cut_to: list[str],
     say: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings to play with, and what they are expected to take: long presets are measured before they start."""
     limit = None if budget is None else seconds_of(budget)
-    stated = {"left_out": left_out} if left_out else {}
+    stated = {"cut_to": cut_to} if cut_to else {}
     if limit is None and not given.get("keep_rounds"):
         return given, stated
     bench, cores = Bench(given, directory), os.cpu_count() or 1
@@ -161,17 +161,17 @@ def _planned(
     if whole is None:
         return given, stated
     say(f"{study.name}: {whole}, on {cores} cores as busy as they are now.")
-    if left_out:
-        say(f"{study.name}: left out as asked: {'; '.join(left_out)}.")
+    if cut_to:
+        say(f"{study.name}: cut as asked to {'; '.join(cut_to)}.")
     if limit is not None:
         given, more = fitted(given, whole, limit)
-        say(f"{study.name}: left out to fit {budget}: {'; '.join(more) or 'nothing'}.")
-        left_out = [*left_out, *more]
+        say(f"{study.name}: " + (f"cut to fit {budget} to {'; '.join(more)}." if more else f"fits {budget} whole."))
+        cut_to = [*cut_to, *more]
     free = free_memory()
     if whole.memory > free:
         say(f"{study.name}: only {free / 2**30:.1f} GiB of memory are free: updates may wait on disk, which is slower.")
     expected = {"seconds": round(whole.seconds, 1), "memory_gib": round(whole.memory / 2**30, 2)}
-    return given, {"forecast": expected, "left_out": left_out}
+    return given, {"forecast": expected, "cut_to": cut_to}
 
 
 def _begin(folder: Path, manifest: dict[str, Any]) -> None:

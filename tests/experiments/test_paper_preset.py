@@ -120,8 +120,8 @@ def test_what_is_asked_for_of_a_list_is_played_and_the_rest_is_named(tiny, tmp_p
     presets.load("paper")["studies"]["welfare-vs-agents"]["agents"] = [3, 10]
     folder = runner.run("welfare-vs-agents", tmp_path, **small, parts=parts, points=20)
     manifest = runner.read_manifest(folder)
-    assert manifest["left_out"] == ["economies: 1 of 2", "agents: 1 of 2", "points: at most 20 of an agent"]
-    assert "left out as asked: economies: 1 of 2; agents: 1 of 2; points: at most 20 of an agent." in lines[1]
+    assert manifest["cut_to"] == ["economies: 1 of 2", "agents: 1 of 2", "points: at most 20 of an agent"]
+    assert "cut as asked to economies: 1 of 2; agents: 1 of 2; points: at most 20 of an agent." in lines[1]
     (first, *_) = runner.lines(folder / "results.jsonl")
     assert {agent["s_max"] for agent in first["result"]["agents"].values()} == {16.0}  # a fifth is held out
     cases = [r["case"] for r in runner.lines(folder / "results.jsonl")]
@@ -150,17 +150,17 @@ def test_a_budget_leaves_out_seeds_and_then_rounds_and_says_so(tiny, tmp_path: P
     assert given["study"]["seeds"] == 10
     expected = Forecast(seconds=1000.0, memory=0.0, rounds=0, examples=0.0)
     assert fitted(given, expected, 2000.0) == (given, [])
-    smaller, left_out = fitted(given, expected, 350.0)
-    assert (smaller["study"]["seeds"], left_out) == (3, ["seeds: 3 of 10"])
-    smaller, left_out = fitted(given, expected, 70.0)
-    assert left_out == ["seeds: 1 of 10", "digits: 2 of 3 rounds"]
+    smaller, cut_to = fitted(given, expected, 350.0)
+    assert (smaller["study"]["seeds"], cut_to) == (3, ["seeds: 3 of 10"])
+    smaller, cut_to = fitted(given, expected, 70.0)
+    assert cut_to == ["seeds: 1 of 10", "digits: 2 of 3 rounds"]
     assert smaller["study"]["incentive"]["digits"]["rounds"] == 2 and "incentive" not in given["study"]
     with pytest.raises(SettingError, match="one round of each run take 0.6 min"):
         fitted(given, expected, 1.0)
     lines: list[str] = []
     folder = runner.run(STUDY, tmp_path, **SMALL, budget="1h", say=lines.append)
     assert "9 training rounds" in lines[0]  # of three mechanisms: 2P-UPBReD has FedAvg's
-    assert lines[1].endswith("left out to fit 1h: nothing.")
+    assert lines[1].endswith("fits 1h whole.")
     with pytest.raises(RunError, match="another budget"):
         runner.run(STUDY, tmp_path, **SMALL, budget="2h", resume=True)
     assert runner.run(STUDY, tmp_path, **SMALL, budget="1h", resume=True) == folder
