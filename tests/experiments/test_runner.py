@@ -10,12 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedincentive import ledger
 from fedincentive.errors import RunError, SettingError
 from fedincentive.experiments import presets, runner
-from fedincentive.experiments.studies import STUDIES
+from fedincentive.experiments.studies import STUDIES, trimming
 from fedincentive.ledger.verify import verify
 
 SMALL = {"seeds": 1, "only": ["digits"], "jobs": 1}
@@ -134,6 +135,18 @@ def test_trimming_withstands_adversaries(tmp_path: Path, monkeypatch) -> None:
     found = {(r["case"]["mechanism"], r["case"]["alpha"]): r["result"] for r in runner.lines(folder / "results.jsonl")}
     assert found["2p-upbred", 0.2]["adversaries"] == 2
     assert found["trim-2p-upbred", 0.2]["welfare"] > found["2p-upbred", 0.2]["welfare"]
+
+
+def test_momentum_averages_the_updates_of_a_site() -> None:
+    class Site:
+        s_max = 5
+
+        def update(self, w, points, step, s):
+            return {"w": np.array([float(step)])}
+
+    site = trimming.Averaging(Site())
+    assert [site.update({}, 5, step, {})["w"][0] for step in (10, 20, 0)] == pytest.approx([10, 11, 9.9])
+    assert site.s_max == 5
 
 
 def test_causes_of_what_trimming_costs_are_taken_one_at_a_time(tmp_path: Path, monkeypatch) -> None:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...adversary import Misreport, attack
+from ...messages import Update
 from .. import figures
 from .base import Bench, Case, Record, Study, summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOMENTUM = 0.9
 # name -> aggregation, size of the sign flip that the adversaries send (None: they are honest; 0: they send nothing),
-# server optimizer. Each is compared with the plain mean of honest agents under the same optimizer.
+# server optimizer. Each is compared with the plain mean of honest agents under the same optimizer. Where the name says
+# momentum, all agents send running averages.
 VARIANTS: dict[str, tuple[str, float | None, str]] = {
     "mean, all honest": ("mean", None, "adam"),
     "mean, adversaries send 0": ("mean", 0.0, "adam"),
@@ -26,10 +29,31 @@ VARIANTS: dict[str, tuple[str, float | None, str]] = {
     "trimmed, flip x 30": ("trimmed-mean", 30.0, "adam"),
     "median, flip x 3": ("median", 3.0, "adam"),
     "NNM and trimmed, flip x 3": ("nnm+trimmed-mean", 3.0, "adam"),
+    "momentum and mean, all honest": ("mean", None, "adam"),
+    "momentum and trimmed, flip x 3": ("trimmed-mean", 3.0, "adam"),
     "SGD: mean, all honest": ("mean", None, "sgd"),
     "SGD: trimmed, flip x 3": ("trimmed-mean", 3.0, "sgd"),
 }
+CLEAN = {"adam": "mean, all honest", "sgd": "SGD: mean, all honest"}
 COLOURS = {"adam": "#0072B2", "sgd": "#009E73"}
+
+
+class Averaging:
+    """A site whose update is the running average of its own over the rounds, and begins with the first."""
+
+    def __init__(self, site: Any) -> None:
+        self._site = site
+        self._kept: Update | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._site, name)
+
+    def update(self, w: Update, points: float, step: int, s: Mapping[str, float]) -> Update:
+        d = self._site.update(w, points, step, s)
+        if self._kept is not None:
+            d = {name: MOMENTUM * self._kept[name] + (1 - MOMENTUM) * array for name, array in d.items()}
+        self._kept = d
+        return d
 
 
 class Trimming(Study):
@@ -40,17 +64,20 @@ class Trimming(Study):
 
     def cases(self, given: Mapping[str, Any]) -> list[Case]:
         study = given["study"]
+        kept = [name for name in VARIANTS if not (_averages(name) and given.get("keep_rounds"))]  # it is not on disk
         return [
             {"data": study["data"], "agents": study["agents"], "seed": seed, "economy": "paper", "variant": variant}
             for seed in range(study["seeds"])
-            for variant in VARIANTS
+            for variant in kept
         ]
 
     def play(self, case: Case, bench: Bench) -> dict[str, Any]:
         study, federation = bench.given["study"], bench.federation(case)
         rule, size, optimizer = VARIANTS[case["variant"]]
         bad = federation.names[: round(study["alpha"] * len(federation.names))] if size is not None else []
-        lies = dict.fromkeys(bad, Misreport(update=attack("sign-flip", size or 0.0, seed=case["seed"])))
+        site = Averaging if _averages(case["variant"]) else None
+        lies = dict.fromkeys(federation.names, Misreport(site=site))
+        lies |= dict.fromkeys(bad, Misreport(site=site, update=attack("sign-flip", size or 0.0, seed=case["seed"])))
         # FedAvg's step is eta = 1 under SGD; Adam's is the preset's.
         steps = {"server_optimizer": optimizer, **({"eta": 1.0} if optimizer == "sgd" else {})}
         incentive, cost = bench.incentive(
@@ -62,7 +89,7 @@ class Trimming(Study):
     def draw(self, records: Sequence[Record], timings: Sequence[Record]) -> dict[str, Figure]:
         figure, axes = figures.subplots(1, 2, width=6.4, height=4.6)
         left, right = axes[0]
-        shown = [name for name in VARIANTS if not name.endswith("mean, all honest")]
+        shown = [name for name in VARIANTS if _of(records, name) and name not in CLEAN.values()]
         early, late = marks(records)
         for k, name in enumerate(reversed(shown)):
             colour = COLOURS[VARIANTS[name][2]]
@@ -73,7 +100,12 @@ class Trimming(Study):
         left.set(yticks=range(len(shown)), yticklabels=list(reversed(shown)), xlabel="welfare / plain mean, all honest")
         left.axvline(1, color="#7f7f7f", linewidth=1)
         left.legend(loc="upper left", fontsize=9)
-        looks = {"trimmed, all honest": "-", "trimmed, flip x 3": "--", "NNM and trimmed, flip x 3": ":"}
+        looks = {
+            "trimmed, all honest": "-",
+            "trimmed, flip x 3": "--",
+            "momentum and trimmed, flip x 3": "-.",
+            "NNM and trimmed, flip x 3": ":",
+        }
         for name, line in looks.items():
             curves = np.array([list(ratios(r, records).values()) for r in _of(records, name)])
             right.plot(list(ratios(records[0], records)), curves.mean(axis=0), linestyle=line, label=name)
@@ -92,8 +124,7 @@ def marks(records: Sequence[Record]) -> tuple[int, int]:
 def ratios(record: Record, records: Sequence[Record]) -> dict[int, float]:
     """Welfare of all agents after each round, over that of the plain mean with all agents honest."""
     case = record["case"]
-    optimizer = VARIANTS[case["variant"]][2]
-    clean = next(name for name, given in VARIANTS.items() if given == ("mean", None, optimizer))
+    clean = CLEAN[VARIANTS[case["variant"]][2]]
     (base,) = (r["result"]["curve"] for r in _of(records, clean) if r["case"]["seed"] == case["seed"])
     pairs = zip(record["result"]["curve"], base, strict=True)
     return {int(step): mine / other for (step, mine), (_, other) in pairs if step >= 3}  # near 0 before
@@ -103,12 +134,16 @@ def table(records: Sequence[Record]) -> str:
     """A Markdown table: the ratio of each variant half-way and at the end, the mean over seeds and their range."""
     early, late = marks(records)
     rows = [f"| aggregation and attack | round {early} | round {late} |", "|---|---|---|"]
-    for name in VARIANTS:
+    for name in [name for name in VARIANTS if _of(records, name)]:
         found = [ratios(r, records) for r in _of(records, name)]
         cells = [[one[at] for one in found] for at in (early, late)]
         shown = [f"{np.mean(cell):.2f} ({min(cell):.2f} to {max(cell):.2f})" for cell in cells]
         rows.append(f"| {name} | {shown[0]} | {shown[1]} |")
     return "\n".join(rows) + "\n"
+
+
+def _averages(variant: str) -> bool:
+    return variant.startswith("momentum")
 
 
 def _of(records: Sequence[Record], variant: str) -> list[Record]:
