@@ -1,6 +1,7 @@
 """How long a stranger needs from a clone of this repository to a report, typing only what the README says.
 
-python benchmarks/stranger.py        # needs pip's index or its cache, and a C++ compiler
+python benchmarks/stranger.py            # needs pip's index or its cache, and a C++ compiler
+python benchmarks/stranger.py --extras   # instead: what each extra takes, by the minute and the gigabyte
 
 Each step is timed by the clock on the wall, once. The commands are those of the README's "In five minutes"; `watch`,
 which would go on, is asked for one look with --json.
@@ -9,6 +10,7 @@ which would go on, is asked for one look with --json.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,28 @@ def commands(readme: str) -> list[str]:
     return [line.split("  # ")[0].split(" # ")[0].strip() for line in lines]
 
 
+def extras() -> None:
+    """Installs the wheel with each extra into an empty environment, past pip's cache."""
+    pip = ["pip", "-q", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([sys.executable, "-m", *pip, "wheel", "--no-deps", "-w", place, str(CHECKOUT)], check=True)
+        (wheel,) = Path(place).glob("*.whl")
+        for extra in ("", "[torch]", "[fedml]", "[flower]", "[nvflare]"):
+            env = Path(place) / f"env-{extra.strip('[]')}"
+            subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
+            start = time.monotonic()
+            subprocess.run(
+                [env / "bin" / "python", "-m", *pip, "install", "--no-cache-dir", f"{wheel}{extra}"], check=True
+            )
+            seconds = time.monotonic() - start
+            size = sum(path.lstat().st_size for path in env.rglob("*") if path.is_file())
+            print(f"{seconds:7.0f} s, {size / 1e9:5.2f} GB  the wheel{extra}", flush=True)
+            shutil.rmtree(env)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--extras"]:
+        return extras()
     with tempfile.TemporaryDirectory() as place:
         clone, env = Path(place) / "fedincentive", Path(place) / "env"
         python = str(env / "bin" / "python")
