@@ -5,7 +5,7 @@ from __future__ import annotations
 from .quoting import Quote
 
 SHOWN = 40  # rows of the printed table; JSON has them all
-LABELS = 20  # width of the column of names
+LABELS = 23  # width of the column of names
 
 
 def render(found: Quote) -> str:
@@ -41,8 +41,8 @@ def _facts(found: Quote) -> list[tuple[str, str]]:
     facts = [
         ("worth to all", f"{found.welfare:.6g}"),
         ("data cost", f"{found.welfare - found.net_welfare:.6g} in all{_each(found)}"),
-        ("worth less cost", f"{found.net_welfare:.6g}"),
-        ("  everyone alone", _shown(found.net_welfare_alone)),
+        ("worth minus cost", f"{found.net_welfare:.6g}"),
+        ("  if all train alone", _shown(found.net_welfare_alone)),
         *([("  without payments", _shown(found.net_welfare_unpaid))] if compared else []),
         ("who loses", _losses(found)),
         *_prices(found),
@@ -68,19 +68,19 @@ def _prices(found: Quote) -> list[tuple[str, str]]:
     facts = []
     if found.full is not None:
         enough, always = f"{found.beta_ne:.6g}", _shown(found.beta_dom)
-        facts.append(("price, enough", f"{enough}: nobody gains by giving less while all others give all (beta_NE)"))
-        facts.append(("price, always", f"above {always}: every further point pays, whatever others do (beta_dom)"))
+        facts.append(("sufficient price", f"{enough}: nobody gains by giving less while all others give all (beta_NE)"))
+        facts.append(("dominant price", f"above {always}: every further point pays, whatever others do (beta_dom)"))
     accepted = str(found.rational)
-    reason = "" if found.rational.empty else ": nobody ends below training alone or pays above its budget"
-    facts.append(("price, accepted", accepted + reason))
+    reason = "" if found.rational.empty else ": nobody ends below training alone or pays more than its budget"
+    facts.append(("acceptable prices", accepted + reason))
     if found.most_owed is not None:
         facts.append(("  most_owed", f"{found.most_owed:g} at most, in the worst case"))
     if found.full is None:
-        facts.append(("price, both", "none: it is paid before training, so that delivering earns nothing"))
+        facts.append(("prices that do both", "none: it is paid before training, so that delivering earns nothing"))
     elif str(found.full) != accepted:
-        facts.append(("price, both", str(found.full)))
+        facts.append(("prices that do both", str(found.full)))
     if found.cost_above_beta:
-        facts.append(("price below cost", f"of a last point: {_first(found.cost_above_beta)}"))
+        facts.append(("price below cost", f"of the last point: {_first(found.cost_above_beta)}"))
     return facts
 
 
@@ -88,7 +88,7 @@ def _each(found: Quote) -> str:
     if found.point_costs is None:
         return ""
     low, high = (f"{cost:.6g}" for cost in found.point_costs)
-    return f"; a last point costs its owner {low if low == high else f'{low} to {high}'}"
+    return f"; the last point costs its owner {low if low == high else f'{low} to {high}'}"
 
 
 def _losses(found: Quote) -> str:
