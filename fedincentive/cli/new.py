@@ -8,19 +8,20 @@ import click
 
 GAME = """\
 # Three owners share records. Each values the accuracy that all records buy; another's record is worth 0.8 of one's
-# own. At this price everybody gives everything and is better off than alone: `fedincentive quote game.yaml` says so.
+# own. At this price everybody gives everything, everybody is better off than alone, and all together are better off
+# than without payments: `fedincentive quote game.yaml` says so.
 game:
   kind: data-value
   curve: power-law
   w0: [0.0]
-  each: {a: 10.0, b: 200.0, power: 0.5, prior: 400.0, spill: 0.8, cost: 0.0005}
+  each: {a: 10.0, b: 200.0, power: 0.5, prior: 400.0, spill: 0.8, cost: 0.0003}
   agents:
     - {name: large, s_max: 6000, s0: 2000}
     - {name: middle, s_max: 5000, s0: 2000}
     - {name: small, s_max: 4000, s0: 1000}
 incentive:
   mechanism: 2p-upbred
-  beta: "0.0006"        # price of one record; quoted, because money is exact
+  beta: "0.0004"        # price of one record; quoted, because money is exact
   rounds: 20
 """
 
@@ -220,6 +221,7 @@ clientapp = "client_app:app"
 
 # FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run . local --stream --federation-config 'num-supernodes=4'
 # (the variable lets Flower use the packages of this environment instead of looking for them on an index)
+# A SuperLink that an earlier `flwr run` started without it keeps looking: `kill` it by its process id first.
 [tool.flwr.app.config.incentive]
 mechanism = "2p-upbred"
 rounds = 3

@@ -31,6 +31,7 @@ def test_a_new_game_gains_for_everyone_and_plays_in_five_rounds(tmp_path):
     assert command("new", "game", tmp_path).exit_code == 0
     quote = json.loads(command("quote", tmp_path / "game.yaml", "--json").output)
     assert quote["losers"] == [] and quote["phase_one_rounds"] == 5
+    assert quote["net_welfare"] > quote["net_welfare_unpaid"] > quote["net_welfare_alone"]
     played = json.loads(command("play", tmp_path / "game.yaml", "--json").output)
     assert all(row["s"] == row["s_max"] for row in played["agents"])
     assert played["outcome"]["contributed"] == 5
