@@ -371,7 +371,8 @@ def _parse(path: Path) -> Mapping[str, Any]:
     except BROKEN_YAML as error:
         raise SettingError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, Mapping):
-        raise SettingError(f"{path} must hold a mapping with the section `game`, not {type(values).__name__}.")
+        found = "it is empty" if values is None else f"it holds {shown(values)}"
+        raise SettingError(f"{path} must have a section `game`, and {found}. `fedincentive new game` writes an example.")
     return values
 
 

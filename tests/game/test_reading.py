@@ -137,9 +137,9 @@ def test_bad_files_are_refused_with_the_key_and_the_remedy(values, message):
     ("text", "message"),
     [
         ("game: [", "not valid YAML"),
-        ("- 1", "must hold a mapping"),
+        ("- 1", "must have a section `game`, and it holds \\[1\\]"),
         ("game: {kind: example, kind: repaired}", "'kind' is written twice"),
-        ("", "must hold a mapping"),
+        ("", "must have a section `game`, and it is empty"),
     ],
 )
 def test_bad_text_is_refused_with_the_path(tmp_path, text, message):
