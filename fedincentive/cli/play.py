@@ -134,7 +134,8 @@ def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
 
     real = outcome.given if outcome.worked is None else outcome.worked
     given = np.array([real[agent] for agent in game.agents])
-    values, costs = game.values(outcome.w["w"], given), game.costs(given)
+    values = game.values(outcome.w["w"], given)
+    costs = game.costs(given) if outcome.trained else np.zeros(len(given))  # promises cost nothing
     values = values - np.array([outcome.withheld.get(agent, 0.0) for agent in game.agents])
     rows = []
     for i, agent in enumerate(game.agents):
@@ -162,7 +163,7 @@ def _delivered(outcome: Outcome, agent: str) -> dict[str, float]:
 
 
 def _print(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
-    steps = f"{outcome.contributed} contribute and {outcome.trained} training rounds"
+    steps = f"{outcome.contributed} contribution and {outcome.trained} training rounds"
     click.echo(f"{outcome.mechanism}, run {outcome.run}: {outcome.status} after {steps}\n")
     columns = list(rows[0])
     cells = [[row[c] if c == "agent" else f"{row[c]:.6g}" for c in columns] for row in rows[:SHOWN]]

@@ -138,8 +138,15 @@ def test_a_run_that_is_killed_is_resumed_from_the_command_line(game, tmp_path) -
 
 def test_a_short_phase_one_is_advised_on(game) -> None:
     text = run(game(beta="0.1"))
-    assert "rested after" in text and "beta_NE" in text and "Above 0.2 every" in text
+    assert "settled after" in text and "beta_NE" in text and "Above 0.2 every" in text
     assert "full-contribution     broken" in text
+
+
+def test_nobody_bears_a_cost_where_nobody_trained(game) -> None:
+    found = json.loads(run(game(beta="0.1"), "--json"))
+    assert found["outcome"]["trained"] == 0 and any(row["s"] for row in found["agents"])
+    assert [row["cost"] for row in found["agents"]] == [0.0, 0.0, 0.0]
+    assert sum(row["utility"] for row in found["agents"]) == pytest.approx(found["certificate"]["net_welfare"]["value"])
 
 
 def test_strategies_and_lies_by_name(game) -> None:
