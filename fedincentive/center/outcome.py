@@ -100,10 +100,9 @@ def _lost(run: Run) -> str:
 
 
 def _restless(run: Run) -> str:
-    return (
-        f"Phase 1 did not rest in {run.contributed} rounds ({run.speed}): raise incentive.round_limit"
-        f"{'' if run.settings.gamma is None else ', gamma'} or tol, or set when_short: train."
-    )
+    wait = f"raise incentive.round_limit{'' if run.settings.gamma is None else ', gamma'} or tol"
+    train = "" if run.trained else ", or set when_short: train"
+    return f"Phase 1 did not settle in {run.contributed} rounds ({run.speed}): {wait}{train}."
 
 
 def _reasons(declined: Mapping[str, str]) -> str:

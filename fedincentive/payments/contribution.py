@@ -461,7 +461,7 @@ def advice(
 ) -> str:
     """What an operator reads where phase 1 ended short of s_max: who is short, and which price would change it."""
     stop = (
-        f"Phase 1 rested after {rounds} rounds"
+        f"Phase 1 settled after {rounds} rounds"
         if ending == "rested"
         else f"Phase 1 stopped at the round limit of {rounds}, still moving ({speed})"
     )

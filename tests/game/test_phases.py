@@ -75,7 +75,7 @@ def test_below_beta_dom_it_rests_and_names_who_is_short():
     assert (end.ending, end.short) == ("rested", ("agent-2",))
     assert end.s == (4.0, 0.0, 6.0)
     assert (end.beta_ne, end.beta_dom) == (0.5, 0.5)
-    for words in ("rested", "agent agent-2 is giving less than everything at a price of 0.3", "From 0.5", "Above 0.5"):
+    for words in ("settled", "agent agent-2 is giving less than everything at a price of 0.3", "From 0.5", "Above 0.5"):
         assert words in end.advice
     assert json.loads(json.dumps(end.to_json()))["advice"] == end.advice
 

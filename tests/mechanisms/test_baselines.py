@@ -98,9 +98,10 @@ def test_fedavg_strategic_does_not_leave_phase_one_because_all_slopes_are_negati
 def test_fedavg_strategic_at_the_round_limit_says_so() -> None:
     run = played(repaired_example(), "fedavg-strategic", gamma=0.01, round_limit=7)
     assert run.outcome.status == "round limit" and run.outcome.trained == 0
-    assert "did not rest in 7 rounds" in run.outcome.advice and "round_limit" in run.outcome.advice
+    assert "did not settle in 7 rounds" in run.outcome.advice and "round_limit" in run.outcome.advice
     on = played(repaired_example(), "fedavg-strategic", gamma=0.01, round_limit=7, when_short="train", rounds=2)
     assert on.outcome.trained == 2
+    assert "when_short" in run.outcome.advice and "when_short" not in on.outcome.advice  # it is set already
 
 
 def test_the_incentive_gap() -> None:
