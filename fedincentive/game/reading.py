@@ -372,7 +372,8 @@ def _parse(path: Path) -> Mapping[str, Any]:
         raise SettingError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, Mapping):
         found = "it is empty" if values is None else f"it holds {shown(values)}"
-        raise SettingError(f"{path} must have a section `game`, and {found}. `fedincentive new game` writes an example.")
+        example = "`fedincentive new game` writes an example."
+        raise SettingError(f"{path} must have a section `game`, and {found}. {example}")
     return values
 
 
