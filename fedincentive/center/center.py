@@ -380,6 +380,9 @@ class Center:
             "basis": ended.basis,
             "game": game,
             "w": None if game is None else self.w["w"],
+            "models": {}
+            if game is None or self._own is None
+            else {agent: self._own.models[agent]["w"] for agent in agents if agent in self._own.models},
         }
         s, limits = ([source[agent] for agent in agents] for source in (ended.given, ended.s_max))
         return Evidence(agents, s, limits, **{**found, **known})  # type: ignore[arg-type]

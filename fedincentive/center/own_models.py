@@ -1,19 +1,23 @@
-"""A model of its own for each agent, worth no more than its points have earned (`payments/levels.py`, `masked/1`).
+"""Models of the agents' own, where they are given worse ones than there are.
 
-After a training round agent i is given the new number in every place k with u_k < q_i and keeps its own in all others;
-u ~ U[0, 1) is drawn from (seed, agent), and q_i is the largest that halving finds for which its model is worth at most
-what i has earned. So what an agent has from earlier rounds is counted. Noise could be subtracted by whoever knows the
-seed, and a model on the way between two by whoever has both; a number that was never sent cannot be had. Two agents who
-put their models together have the places of both.
+`Masked` (accuracy shaping and RealFM, `masked/1` in `payments/levels.py`): worth no more than an agent's points have
+earned. After a training round agent i is given the new number in every place k with u_k < q_i and keeps its own in all
+others; u ~ U[0, 1) is drawn from (seed, agent), and q_i is the largest that halving finds for which its model is worth
+at most what i has earned. So what an agent has from earlier rounds is counted. Noise could be subtracted by whoever
+knows the seed, and a model on the way between two by whoever has both; a number that was never sent cannot be had. Two
+agents who put their models together have the places of both. An agent who has earned less than its model is worth, as
+it delivered less than before, begins again from the first model. Its update counts in the places that it was given; in
+the others it started from numbers that are not the center's.
 
-An agent who has earned less than its model is worth, as it delivered less than before, begins again from the first
-model. Its update counts in the places that it was given; in the others it started from numbers that are not the
-center's.
+`Sparse` (CGSV, `payments/downloads.py`): after a training round agent i adds to its own model the part q_i of the
+model's change, in each layer the numbers of the largest size. Its update counts in all places, with the same length as
+everybody's. Who was always given all has the center's model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +26,10 @@ from ..errors import SettingError
 from ..identity import digest
 from ..mechanisms import Mechanism
 from ..messages import Update
-from ..payments import Levels, Oracles
+from ..payments import Oracles, Payment
+from ..payments.downloads import Downloads
+from ..payments.levels import Levels
+from ..payments.pooled import PARTS
 from ..run import Run
 
 HALVINGS = 8  # of q: so many models are evaluated for each agent that has not earned all of the new one
@@ -30,21 +37,23 @@ HALVINGS = 8  # of q: so many models are evaluated for each agent that has not e
 
 class OwnModels:
     """The agents' own models of one run. `first` is the model before the first round, `models` those that are not the
-    center's. Entries that are no parameters (`buffers`) come with the whole model only."""
+    center's; `buffers` are the entries that are no parameters."""
 
     def __init__(
-        self, payment: Levels, seed: int, first: Update, buffers: Collection[str], models: Mapping[str, Update]
+        self, payment: Any, seed: int, first: Update, buffers: Collection[str], models: Mapping[str, Update]
     ) -> None:
         self.payment, self.seed, self.first, self.buffers = payment, seed, first, buffers
         self.models, self._next = models, models
 
-    @classmethod
+    @staticmethod
     def of(
-        cls, mechanism: Mechanism, first: Update, buffers: Collection[str], models: Mapping[str, Update] | None = None
+        mechanism: Mechanism, first: Update, buffers: Collection[str], models: Mapping[str, Update] | None = None
     ) -> OwnModels | None:
         """None where all are sent the same model."""
-        payment = next((p for p in mechanism.payments if isinstance(p, Levels) and p.masks), None)
-        return None if payment is None else cls(payment, mechanism.settings.seed, first, buffers, models or {})
+        for payment in mechanism.payments:
+            if (kind := _kind(payment)) is not None:
+                return kind(payment, mechanism.settings.seed, first, buffers, models or {})
+        return None
 
     @classmethod
     def saved(
@@ -78,6 +87,34 @@ class OwnModels:
         whole = digest(w)
         return {agent: digest(self.models[agent]) if agent in self.models else whole for agent in run.agents}
 
+    @property
+    def parameters(self) -> list[str]:
+        return [name for name, array in self.first.items() if name not in self.buffers and array.dtype.kind == "f"]
+
+    def refuse(self, run: Run, oracles: Oracles) -> None:
+        """Before the first round."""
+
+    def counted(self, run: Run, agent: str, update: Update) -> Update:
+        """An update as it counts."""
+        raise NotImplementedError
+
+    def weights(self, run: Run) -> Mapping[str, int] | None:
+        """By what the mean of the updates is weighted; None: as the settings say."""
+        return None
+
+    def grant(
+        self, run: Run, w: Update, new: Update, updates: Mapping[str, Update], oracles: Oracles
+    ) -> dict[str, dict[str, Any]]:
+        """What each agent has from now on, once a training round is closed; w was the center's model before. Returns
+        what the round's event tells payments of it."""
+        raise NotImplementedError
+
+
+class Masked(OwnModels):
+    """Entries that are no parameters come with the whole model only."""
+
+    payment: Levels
+
     def counted(self, run: Run, agent: str, update: Update) -> Update:
         """An update in the places that its agent was given, 0 elsewhere."""
         if agent not in self.models:
@@ -86,9 +123,10 @@ class OwnModels:
         given = {name: places < share for name, places in self._places(agent)}
         return {name: np.where(given[name], a, a.dtype.type(0)) if name in given else a for name, a in update.items()}
 
-    def grant(self, run: Run, w: Update, new: Update, oracles: Oracles) -> dict[str, float]:
-        """What each agent has of the new model, once the round is closed; returns what that is worth. w was the
-        center's model before."""
+    def grant(
+        self, run: Run, w: Update, new: Update, updates: Mapping[str, Update], oracles: Oracles
+    ) -> dict[str, dict[str, Any]]:
+        """As much of the new model as each has earned; told is what that is worth."""
         memory, whole, first = self.payment.memory(run), *(self._worth(run, m, oracles) for m in (new, self.first))
         before, models = memory.get("levels", {}), dict[str, Update]()
         shares, levels = dict.fromkeys(run.agents, 1.0), dict.fromkeys(run.agents, whole)
@@ -108,7 +146,7 @@ class OwnModels:
                     high = middle
             shares[agent], levels[agent], models[agent] = low, level, best
         memory["shares"], memory["levels"], self._next = shares, levels, models
-        return levels
+        return {"levels": levels}
 
     def refuse(self, run: Run, oracles: Oracles) -> None:
         """Before the first round: nobody can be given less than the first model, which all have."""
@@ -134,6 +172,85 @@ class OwnModels:
     def _places(self, agent: str) -> Iterator[tuple[str, np.ndarray]]:
         """u of each place of a parameter."""
         drawn = draws.generator(self.seed, "withheld", agent)
-        for name, array in self.first.items():
-            if name not in self.buffers and array.dtype.kind == "f":
-                yield name, drawn.random(array.shape, dtype=np.float32)
+        for name in self.parameters:
+            yield name, drawn.random(self.first[name].shape, dtype=np.float32)
+
+
+class Sparse(OwnModels):
+    """Entries that are no parameters come whole, with every round."""
+
+    payment: Downloads
+
+    def counted(self, run: Run, agent: str, update: Update) -> Update:
+        """An update with the agreed length; one of zeros stays."""
+        size = self._product(update, update) ** 0.5
+        if not size > 0.0:
+            return update
+        factor, moved = float(self.payment.length) / size, set(self.parameters)
+        return {name: (a * factor).astype(a.dtype) if name in moved else a for name, a in update.items()}
+
+    def weights(self, run: Run) -> Mapping[str, int] | None:
+        """Everybody's r; delivered points in the first round."""
+        found = self.payment.reputations(run)
+        found = found if any(found.values()) else run.delivered
+        return found if any(found.values()) else None
+
+    def grant(
+        self, run: Run, w: Update, new: Update, updates: Mapping[str, Update], oracles: Oracles
+    ) -> dict[str, dict[str, Any]]:
+        """The part of the change that each has by its weight; told are the updates' cosines with all of it."""
+        scores = self._cosines(updates, self.weights(run) or dict.fromkeys(updates, 1))
+        _, shares = self.payment.next(run, scores)
+        change = {name: new[name] - w[name] for name in self.parameters}
+        models = dict[str, Update]()
+        for agent, share in shares.items():
+            if share < PARTS or agent in self.models:
+                own = self._added(self.model(agent, w), w, new, change, share)
+                if not all(np.array_equal(own[name], new[name]) for name in change):
+                    models[agent] = own
+        self._next = models
+        return {"scores": scores}
+
+    def _cosines(self, updates: Mapping[str, Update], weights: Mapping[str, int]) -> dict[str, int]:
+        """Of each update with the weighted sum of all, in billionths."""
+        together = {name: np.zeros(self.first[name].shape) for name in self.parameters}
+        for agent, update in updates.items():
+            for name, total in together.items():
+                total += float(weights[agent]) * np.asarray(update[name], dtype=np.float64)
+        size, found = self._product(together, together) ** 0.5, dict[str, int]()
+        for agent, update in updates.items():
+            both = size * self._product(update, update) ** 0.5
+            cosine = self._product(update, together) / both if both > 0.0 else 0.0
+            found[agent] = round(PARTS * min(max(cosine, -1.0), 1.0))
+        return found
+
+    def _added(self, own: Update, w: Update, new: Update, change: Update, share: int) -> Update:
+        """An agent's own model with this part of the change; where it has the center's number, it has the new one."""
+        made = dict(new)
+        for name, moved in change.items():
+            whole = np.where(own[name] == w[name], new[name], own[name] + moved)
+            made[name] = np.where(largest(moved, share), whole, own[name])
+        return made
+
+    def _product(self, a: Update, b: Update) -> float:
+        """Over the parameters; NumPy adds up in the same order on every machine, BLAS does not."""
+        return sum(float(np.sum(np.multiply(a[name], b[name], dtype=np.float64))) for name in self.parameters)
+
+
+def largest(change: np.ndarray, share: int) -> np.ndarray:
+    """Where the numbers of the largest size are, this part of them in billionths, rounded up; equal ones come together.
+
+    >>> largest(np.array([3.0, -1.0, 2.0, -2.0]), PARTS // 2)
+    array([ True, False,  True,  True])
+    """
+    size = np.abs(change)
+    count = -(-size.size * share // PARTS)
+    if not 0 < count < size.size:
+        return np.full(size.shape, count > 0)
+    return np.asarray(size >= np.partition(size, size.size - count, axis=None)[size.size - count])
+
+
+def _kind(payment: Payment) -> type[OwnModels] | None:
+    if isinstance(payment, Downloads):
+        return Sparse
+    return Masked if isinstance(payment, Levels) and payment.masks else None

@@ -90,12 +90,11 @@ def deliver(run: Run, reports: Reports) -> None:
     run.trained += 1
 
 
-def aggregate(
-    mechanism: Mechanism, updates: Sequence[Update], delivered: Sequence[int], last: Update
-) -> dict[str, np.ndarray]:
-    """One update from many, by the mechanism's rule; in every rule integer entries (counters) take the largest."""
-    weights = list(delivered) if mechanism.settings.weights == "samples" and any(delivered) else None
-    return dict(mechanism.aggregator.in_run(updates, mechanism.settings, weights, last))
+def weights_of(run: Run, own: OwnModels | None) -> Mapping[str, int] | None:
+    """By what updates are weighted: by weights that come with the agents' own models, or by points where the settings
+    say so; None where all count alike."""
+    given = None if own is None else own.weights(run)
+    return run.delivered if given is None and run.settings.weights == "samples" else given
 
 
 def train(
@@ -109,31 +108,36 @@ def train(
     hooks: Hooks | None = None,
     own: OwnModels | None = None,
 ) -> tuple[dict[str, np.ndarray], Optimizer, list[Entry], Update, dict[str, tuple[float, float]]]:
-    """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first."""
-    s = run.points(run.s)
+    """w <- w + eta/n sum_i d_i over the agents that answered, in name order: sums do not depend on who came first. In
+    every rule integer entries (counters) take the largest."""
+    s, settings = run.points(run.s), mechanism.settings
     deliver(run, reports)
+    answered = [name for name in run.agents if name in reports and name not in run.failed]
+    weights = weights_of(run, own)
 
     def step(names: Sequence[str]) -> tuple[dict[str, np.ndarray], Optimizer, Update]:
-        updates, delivered = [reports[name].update for name in names], [run.delivered[name] for name in names]
+        updates, counts = [reports[name].update for name in names], [(weights or run.delivered)[a] for a in names]
         if hooks is not None:
-            updates, delivered = hooks.before(w, updates, delivered)
-        clips = "center" in mechanism.aggregator.options
-        d = aggregate(mechanism, updates, delivered, optimizer.last or (zeros(w) if clips else {}))
+            updates, counts = hooks.before(w, updates, counts)
+        clips, last = "center" in mechanism.aggregator.options, optimizer.last
+        weigh = counts if weights is not None and any(counts) else None
+        d = dict(mechanism.aggregator.in_run(updates, settings, weigh, last or (zeros(w) if clips else {})))
         # Other rules may give a client's own arrays, and a payment on values may look at d.
-        own = mechanism.aggregator.works_on_files and not mechanism.values
-        return (*optimizer.step(w, d, buffers, keep=clips, spend=own), d)
+        spend = mechanism.aggregator.works_on_files and not mechanism.values
+        return (*optimizer.step(w, d, buffers, keep=clips, spend=spend), d)
 
-    answered = [name for name in run.agents if name in reports and name not in run.failed]
     new, next_optimizer, d = step(answered)
     if mechanism.tolerated(len(answered)) is not None and len(answered) > 2:
         _notice(run, [answered[i] for i in far([reports[name].update for name in answered], d)], len(answered))
     if hooks is not None:
         revised = hooks.after(new)
         new = new if revised is new else {name: np.array(array) for name, array in revised.items()}
-    found = worth.measure(run, w, reports, answered, oracles)
+    sent = {name: reports[name].update for name in answered}
+    found = worth.measure(run, w, sent, weights, oracles)
     event = Event(
         "train", w, s, reports, (), oracles, lambda agent: step([a for a in answered if a != agent])[0],
-        {agent: value for agent, (value, _) in found.items()}, {} if own is None else own.grant(run, w, new, oracles),
+        {agent: value for agent, (value, _) in found.items()},
+        **({} if own is None else own.grant(run, w, new, sent, oracles)),
     )  # fmt: skip
     memo = worth.memo(run, found)
     return new, next_optimizer, [*memo, *due(run, mechanism, event)], d, found

@@ -6,7 +6,7 @@ worth nothing for a round it was not in. Coalitions take one SGD step with the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..contribution import METHODS, Coalitions, Contributions, agreement, cgsv
@@ -14,20 +14,20 @@ from ..contribution import memo as memos
 from ..entry import Entry
 from ..messages import Update
 from ..payments import Oracles
-from ..run import Answer, Run
+from ..run import Run
 
 MEMORY = "worth"  # its part of the run's memory
 
 
 def measure(
-    run: Run, w: Update, reports: Mapping[str, Answer], answered: Sequence[str], oracles: Oracles
+    run: Run, w: Update, updates: Mapping[str, Update], weights: Mapping[str, int] | None, oracles: Oracles
 ) -> dict[str, Any]:
-    """{agent: (value, half of a 95 % interval)} of those who answered; kept in the run's memory with the means."""
+    """{agent: (value, half of a 95 % interval)} of those who answered; kept in the run's memory with the means. The
+    center's mean of the updates has these weights."""
     settings = run.settings
     if settings.contribution is None:
         return {}
     memory = run.memory.setdefault(MEMORY, {"sum": {}, "count": {}, "weights": {}})
-    updates = {agent: reports[agent].update for agent in answered}
     if settings.contribution == "cgsv":
         found, memory["weights"] = cgsv(updates, memory["weights"])
     elif settings.contribution == "agreement":
@@ -35,7 +35,7 @@ def measure(
         models = Coalitions(w, updates)
         found = agreement({agent: oracles.labels(agent, models.model([agent])) for agent in updates})
     else:
-        found = _evaluated(run, w, updates, oracles)
+        found = _evaluated(run, w, updates, weights, oracles)
     for agent, value in found.values.items():
         memory["sum"][agent] = memory["sum"].get(agent, 0.0) + value
         memory["count"][agent] = memory["count"].get(agent, 0) + 1
@@ -43,12 +43,13 @@ def measure(
     return {agent: (value, found.spread[agent]) for agent, value in found.values.items()}
 
 
-def _evaluated(run: Run, w: Update, updates: Mapping[str, Update], oracles: Oracles) -> Contributions:
+def _evaluated(
+    run: Run, w: Update, updates: Mapping[str, Update], weights: Mapping[str, int] | None, oracles: Oracles
+) -> Contributions:
     settings, utility = run.settings, oracles.utility
     assert utility is not None and settings.contribution is not None  # Mechanism.check
-    by_points = settings.weights == "samples" and any(run.delivered[agent] for agent in updates)
-    weights = {agent: float(run.delivered[agent]) for agent in updates} if by_points else None
-    coalitions = Coalitions(w, updates, step=settings.eta, weights=weights)
+    counted = weights if weights is not None and any(weights[agent] for agent in updates) else None
+    coalitions = Coalitions(w, updates, step=settings.eta, weights=counted)
     drawn = {"seed": settings.seed + run.step} if settings.contribution == "gtg" else {}
     return METHODS[settings.contribution](coalitions, utility, **drawn)
 

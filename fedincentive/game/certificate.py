@@ -491,6 +491,7 @@ class Evidence:
     lump_sums: Mapping[str, float] | None = None
     deposits: Mapping[str, float] | None = None
     tau: Fact | None = None  # where there is no game
+    models: Mapping[str, Array] = field(default_factory=dict)  # of agents that have others than w
 
     def __post_init__(self) -> None:
         n = len(self.agents)
@@ -530,7 +531,7 @@ class Evidence:
         return self._regret((*self.steering, *others)) if others else None
 
     def _regret(self, paid: tuple[Payment, ...]) -> Regret:
-        if self.game is None or self.w is None:
+        if self.game is None or self.w is None or self.models:
             return UNKNOWN
         try:
             return max_regret(self.game, self.w, self.s, paid, search=self.search, basis=self.known)
@@ -564,12 +565,17 @@ class Evidence:
         """The value of the model that each agent was not given, where models are degraded instead of paying."""
         if self.game is None or self.w is None:
             return np.zeros(len(self.agents))
-        return sum((p.withheld(self.game, self.w, self.s) for p in self.made), start=np.zeros(len(self.agents)))
+        lost = sum((p.withheld(self.game, self.w, self.s) for p in self.made), start=np.zeros(len(self.agents)))
+        value = self.game.values(self.w, self.s)
+        for i, agent in enumerate(self.agents):
+            if agent in self.models:
+                lost[i] += value[i] - self.game.values(self.models[agent], self.s)[i]
+        return lost
 
     @property
     def ungiven(self) -> dict[str, float]:
         """The same by agent; nobody where no payment degrades models, or the game is not known."""
-        degraded = self.game is not None and any(payment.degrades for payment in self.made)
+        degraded = self.game is not None and (bool(self.models) or any(payment.degrades for payment in self.made))
         return dict(zip(self.agents, self.withheld.tolist(), strict=True)) if degraded else {}
 
     @cached_property
@@ -612,7 +618,9 @@ class Evidence:
             for name, sign in (("welfare", -1.0), ("net_welfare", -1.0), ("gap", 1.0)):
                 if (was := found[name].value) is not None:
                     found[name] = replace(found[name], value=was + sign * lost, note=f"{lost:.6g} is withheld")
-            found["slope_norm"] = Fact(None, "unavailable", "what a model is capped at has a kink, and no slope")
+            kink = "what a model is capped at has a kink, and no slope"
+            why = "agents have models of their own" if self.models else kink
+            found["slope_norm"] = Fact(None, "unavailable", why)
         if not self.trained:
             note = "nobody trained, so nobody had a cost"
             found["net_welfare"] = replace(found["welfare"], note=note)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import math
 import re
 import sys
 import time
@@ -61,6 +62,7 @@ KINDS = {
     "reimburse/1": ("reimburse",),
     "sandwich/1": ("sandwich",),
     "level/1": ("level",),
+    "download/1": ("download",),
     "reversal/1": ("correction",),
     "transfer/1": ("correction",),
     "reversal/2": ("correction",),
@@ -78,7 +80,9 @@ PAYS = {
     "lump/1": "lump",
 }
 TRUTHFUL = ("truthful/2", "truthful/1")  # the first one is what new runs agree on
-POOLED = ("relative/1", "pair/1", "share/1", "reimburse/1", "sandwich/1", "level/1")  # the rules of other mechanisms
+POOLED = (  # the rules of other mechanisms
+    *("relative/1", "pair/1", "share/1", "reimburse/1", "sandwich/1", "level/1", "download/1"),
+)
 LIMIT = 2**63 - 1
 EVERY = 5.0  # seconds between two words on how far it is
 
@@ -155,6 +159,8 @@ def pooled(rule: str, given: Body, minor: int, rotation: int) -> Amounts:
         return reimbursements(given["rates"], given["points"], given["scale"], minor)
     if rule == "sandwich/1":
         return sandwich_amounts(given["fees"], given["penalties"], given["costs"], given["seed"])
+    if rule == "download/1":
+        return hold_downloads(given)
     if not all(type(level) is int for level in given["levels"].values()):
         raise ValueError("a level is not a whole number")
     return {}
@@ -228,6 +234,32 @@ def sandwich_amounts(fees: Amounts, penalties: Amounts, costs: Amounts, seed: An
         if costs[trio[0]] < costs[trio[1]] < costs[trio[2]]:
             paid[trio[1]] += 3 * (sum(fees.values()) - fees[trio[1]]) // len(fees)
     return {**paid, "treasury": -sum(paid.values())}
+
+
+def hold_downloads(given: Body) -> Amounts:
+    """CGSV's weights r and parts q of the model's change, in billionths; nothing is posted."""
+    keep, altruism, unit = rate(given["keep"]), rate(given["altruism"]), 10**9
+    raw, scores = {}, given["scores"]
+    if len(given["before"]) < 2 or not set(scores) <= set(given["before"]):
+        raise ValueError("somebody has a score and no weight, or there are fewer than two agents")
+    if any(abs(exactly(score)) > unit for score in scores.values()):
+        raise ValueError("a cosine is above 1")
+    if not Fraction(1, 10**6) <= altruism <= 10**9:
+        raise ValueError(f"altruism is {altruism}")
+    for agent, r in given["before"].items():
+        if exactly(r) < 0:
+            raise ValueError(f"the weight of {agent!r} is negative")
+        moved = keep * r + (1 - keep) * scores[agent] if agent in scores else r
+        raw[agent] = max(Fraction(moved), Fraction(unit, 1000))
+    weights = {agent: r * unit // sum(raw.values()) for agent, r in raw.items()}
+    if {agent: exactly(r) for agent, r in given["weights"].items()} != weights:
+        raise ValueError("the weights do not follow from the scores")
+    same_names(given["shares"], weights)
+    steep = {agent: math.tanh(float(altruism * r / unit)) for agent, r in weights.items()}
+    for agent, share in given["shares"].items():
+        if abs(exactly(share) - unit * steep[agent] / max(steep.values())) > 1.5:  # tanh differs in its last bit
+            raise ValueError(f"the part of {agent!r} is {share}, which does not follow from its weight")
+    return {}
 
 
 def same_names(some: Body, others: Body) -> None:
@@ -752,6 +784,9 @@ class Runs:
             complain("terms", "it is not of the round in which it was due")
         asked = min(exactly(terms.get("sampled", len(agents))), len(agents))
         wanted, delivered = agreed_inputs(kind, agreed, given, agents, asked, before, rounds, self.minor)
+        if kind == "download":
+            wanted["before"] = so_far.get("weights", dict.fromkeys(agents, 0))
+            so_far["weights"] = given["weights"]
         for key, value in wanted.items():
             if given[key] != value:
                 complain("terms", f"{key} is {given[key]!r}, agreed is {value!r}")
@@ -832,7 +867,7 @@ def each_step(terms: Body) -> list[str]:
         elif name == "truthful" and TRUTHFUL[0] in paid[name]["rules"]:
             checked = {"update", "valuation"} <= set(terms["oracles"])
             kinds += ["truthful"] if checked or agreed.get("unchecked") == "yes" else []
-        elif name in ("groves-d", "share", "reimburse", "sandwich", "level") or (
+        elif name in ("groves-d", "share", "reimburse", "sandwich", "level", "download") or (
             name == "relative" and (asked > 1 or agreed["compares"] == "costs")
         ):
             kinds.append(name)
@@ -870,6 +905,11 @@ def agreed_inputs(
     if kind == "level":
         hold_levels(agreed, given, per_agent, minor)
         return {}, given["points"]
+    if kind == "download":
+        if set(given["before"]) != set(agents):
+            raise ValueError("other agents have weights than those in the run's terms")
+        wanted = {key: str(exact(agreed[key])) for key in ("keep", "altruism")}
+        return {"step": before, **wanted}, given["points"]
     if kind == "relative" and agreed["compares"] == "costs":
         borne = exact(agreed["part"]) if "part" in agreed else 1 - Fraction(1, len(agents))
         rates = {a: str(borne * c / rounds) for a, c in per_agent("cost").items()}

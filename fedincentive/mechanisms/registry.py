@@ -13,6 +13,7 @@ from ..game import Game
 from ..registry import Registry
 from ..settings import Settings
 from .base import Mechanism
+from .cgsv import CosineRewards
 from .fact import FactMechanism
 from .fedavg import FedAvg
 from .fedavg_strategic import FedAvgStrategic
@@ -28,7 +29,7 @@ from .upbred import Upbred
 PAPER = (FedAvg, Upbred, TruthfulUpbred, TwoPhase, TrimmedTwoPhase, FedAvgStrategic)
 PEERS = (
     FedBR, FedBRBG, AccuracyShaping, RealFMMechanism, FactMechanism, OneForOneMechanism,
-    PayWhatYouContributeMechanism, GradientRelativeUpbred, SharedBudget,
+    PayWhatYouContributeMechanism, GradientRelativeUpbred, SharedBudget, CosineRewards,
 )  # fmt: skip
 OURS: dict[str, type[Mechanism]] = {cls.name: cls for cls in (*PAPER, *PEERS)}
 REGISTRY = Registry("fedincentive.mechanisms", OURS, "mechanism")

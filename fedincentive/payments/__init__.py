@@ -27,6 +27,7 @@ from .base import Event, Payment, Promises
 from .compared import Relative
 from .contribution import Contribution
 from .deposit import Deposit
+from .downloads import Downloads
 from .exact import MINOR, SCALE, Amounts, apportion, quantise, rate, relative, whole
 from .groves_d import GrovesUpdates
 from .levels import Levels
@@ -76,6 +77,7 @@ OURS: tuple[type[Payment], ...] = (
     Reimburse,
     Sandwich,
     Levels,
+    Downloads,
 )
 REGISTRY = Registry("fedincentive.payments", {cls.name: cls for cls in OURS}, "payment")
 BESIDE: dict[str, type[Payment]] = {"deposit": Deposit, "lump": LumpSum}  # they come with other settings

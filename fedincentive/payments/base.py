@@ -77,6 +77,7 @@ class Event:
     without: Callable[[str], Update] = _nobody  # the model that the others alone would have made
     worth: Mapping[str, float] = field(default_factory=dict)  # what each update was worth, where it is measured
     levels: Mapping[str, float] = field(default_factory=dict)  # what the new model is worth as each agent is given it
+    scores: Mapping[str, int] = field(default_factory=dict)  # cosines of the updates with the change, in billionths
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Payment:
     steers: ClassVar[bool] = True  # agents follow it when they choose s
     concave: ClassVar[bool] = False  # p_i is known concave in s_i
     fixed: ClassVar[bool] = False  # no choice of s moves it
-    degrades: ClassVar[bool] = False  # agents are given worse models than there are; see `withheld`
+    degrades: ClassVar[bool] = False  # agents are given models of less worth, which the center knows; see `withheld`
 
     # How it is made
 

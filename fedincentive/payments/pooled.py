@@ -8,6 +8,7 @@
 | reimburse/1 | rates, points, scale | rate_i points_i / scale, paid by the treasury |
 | sandwich/1 | fees, penalties, costs, seed | FACT: fees and penalties, and a prize for the middle cost of each trio |
 | level/1 | levels | nothing: how good a model each agent was given |
+| download/1 | before, scores, weights, shares, keep, altruism | nothing: CGSV's weights r and parts q after a round |
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from hashlib import sha256
-from math import lcm
+from math import lcm, tanh
 from typing import Any
 
 from ..checks import fraction
 from ..entry import TREASURY
 from ..errors import PaymentError
 from .exact import MINOR, Amounts, apportion, bounded, check_agents, rate, relative, whole
+
+PARTS = 10**9  # of a cosine, a weight or a part of a model
+LEAST = PARTS // 1000  # that a weight of CGSV may fall to, before weights are scaled
+ALTRUISM = Fraction(1, 10**6), Fraction(10**9)  # where tanh tells weights apart, or gives all the same
 
 
 def comparison(
@@ -161,6 +166,60 @@ def sandwich(fees: Mapping[str, int], penalties: Mapping[str, int], costs: Mappi
 def levels(given: Mapping[str, int]) -> Amounts:
     """level/1: a memo; whole numbers, and nothing is posted."""
     check_agents(given, "the level", least=1)
+    return {}
+
+
+def reputations(before: Mapping[str, int], scores: Mapping[str, int], keep: Any) -> Amounts:
+    """CGSV's weights in billionths, rounded down: keep r_i + (1 - keep) score_i, no less than 0.001, over their sum.
+    Who has no score keeps its weight.
+
+    >>> reputations({"a": 0, "b": 0}, {"a": 10**9, "b": -(10**9)}, "0.5")
+    {'a': 998003992, 'b': 1996007}
+    """
+    kept = rate("keep", keep)
+    raw = {
+        agent: max(kept * r + (1 - kept) * scores[agent] if agent in scores else Fraction(r), Fraction(LEAST))
+        for agent, r in sorted(before.items())
+    }
+    total = sum(raw.values(), start=Fraction(0))
+    return {agent: int(r * PARTS / total) for agent, r in raw.items()}
+
+
+def tanh_shares(weights: Mapping[str, int], altruism: Any) -> Amounts:
+    """tanh(altruism r_i) over the largest of them, in billionths.
+
+    >>> tanh_shares({"a": 500_000_000, "b": 250_000_000}, 1)
+    {'a': 1000000000, 'b': 529997019}
+    """
+    steep = rate("altruism", altruism)
+    if not ALTRUISM[0] <= steep <= ALTRUISM[1]:
+        raise PaymentError(f"altruism is {altruism}: it must be from 0.000001 to a billion.")
+    found = {agent: tanh(float(steep * r / PARTS)) for agent, r in weights.items()}
+    return {agent: round(PARTS * x / max(found.values())) for agent, x in found.items()}
+
+
+def download(
+    before: Mapping[str, int],
+    scores: Mapping[str, int],
+    weights: Mapping[str, int],
+    shares: Mapping[str, int],
+    keep: Any,
+    altruism: Any,
+) -> Amounts:
+    """download/1: a memo; weights follow from the scores exactly, parts to a billionth, and nothing is posted."""
+    check_agents(before, "the weight", low=0)
+    check_agents(scores, "the score", low=-PARTS, least=0)
+    if odd := set(scores) - set(before):
+        raise PaymentError(f"Agent {min(odd)!r} has a score and no weight.")
+    if max(scores.values(), default=0) > PARTS:
+        raise PaymentError("A cosine is above 1.")
+    if dict(weights) != reputations(before, scores, keep):
+        raise PaymentError("The weights do not follow from the scores.")
+    wanted = tanh_shares(weights, altruism)
+    _same(shares, wanted, "part")
+    for agent, share in shares.items():
+        if abs(whole(f"the part of {agent!r}", share) - wanted[agent]) > 1:  # libraries differ in the last bit of tanh
+            raise PaymentError(f"The part of {agent!r} is {share}, its weight gives {wanted[agent]}.")
     return {}
 
 

@@ -9,6 +9,7 @@ also worked out by hand and stand in test_standalone.py.
 from __future__ import annotations
 
 import json
+import math
 import random
 from fractions import Fraction
 from hashlib import sha256
@@ -58,7 +59,8 @@ def vectors(seed: int = 2024) -> list[dict]:
         minor, round_ = rng.choice([1, 100, 10**6]), rng.randint(0, 40)
         makers = (comparison, pairs, share, reimbursement, sandwich, level)
         found += [make(rng, names, minor, round_) for make in makers]
-    return found
+    rng = random.Random(seed + 2)
+    return [*found, *(download(rng, [f"a{j}" for j in range(2 + k % 6)], k) for k in range(15))]
 
 
 def newer(vector: dict) -> dict:
@@ -146,6 +148,20 @@ def sandwich(rng: random.Random, names: list[str], minor: int, round_: int) -> d
 def level(rng: random.Random, names: list[str], minor: int, round_: int) -> dict:
     levels = {name: rng.randint(-(10**6), 10**6) for name in names}
     return {"rule": "level/1", "round": round_, "minor": minor, "inputs": {"levels": levels}, "postings": {}}
+
+
+def download(rng: random.Random, names: list[str], round_: int) -> dict:
+    """CGSV: some begin with weights, some with none, and the last of three or more sends no update."""
+    before = {name: rng.randint(1, 10**9) if round_ % 2 else 0 for name in names}
+    scores = {name: rng.randint(-(10**9), 10**9) for name in names if len(names) < 3 or name != names[-1]}
+    keep, altruism = rng.choice(["19/20", "0", "0.5"]), rng.choice(["1", "0.5", "10000000"])
+    raw = [max(before[a] + (1 - Fraction(keep)) * (scores.get(a, before[a]) - before[a]), 10**6) for a in names]
+    weights = {name: int(r * 10**9 / sum(raw)) for name, r in zip(names, raw, strict=True)}
+    steep = [(1 - e) / (1 + e) for e in (math.exp(-2 * float(altruism) * r / 1e9) for r in weights.values())]
+    shares = {name: round(10**9 * x / max(steep)) for name, x in zip(names, steep, strict=True)}
+    inputs = {"before": before, "scores": scores, "weights": weights, "shares": shares}
+    inputs |= {"keep": keep, "altruism": altruism}
+    return {"rule": "download/1", "round": round_, "minor": 10**6, "inputs": inputs, "postings": {}}
 
 
 def truthful(rng: random.Random, names: list[str], minor: int, round_: int) -> dict:

@@ -39,6 +39,8 @@ PLAYS = {
     "one-for-one": {"need": 20},
     "pay-what-you-contribute": {"need": 20.5, "spillover": 0.5, "cost": COST},
     "gradient-relative": {"sampled": 3},
+    "cgsv": {"options": {"download": {"length": "0.2", "altruism": "2"}}},
+    "cgsv with values": {"contribution": "exact", "sampled": 3},
     "shares": {"options": BUDGET},
     "shares by worth": {"options": BUDGET, "contribution": "exact", "sampled": 4},
     "shares by agreement": {"options": BUDGET, "contribution": "agreement", "sampled": 4},
@@ -47,7 +49,15 @@ PLAYS = {
     "t-upbred with sampled groves-d": {"payment": "groves-d", "options": GROVES, "sampled": 3},
 }
 
-FREE = ("fedbr", "accuracy-shaping", "realfm", "one-for-one", "upbred with values")  # nobody is paid
+FREE = (
+    "fedbr",
+    "accuracy-shaping",
+    "realfm",
+    "one-for-one",
+    "upbred with values",
+    "cgsv",
+    "cgsv with values",
+)  # nobody is paid
 
 
 def played(name, tmp_path, **more):
@@ -74,7 +84,8 @@ def test_every_posting_is_derived_again(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["fedbr-bg", "fact", "realfm", "pay-what-you-contribute", "shares", "t-upbred with sampled groves-d"]
+    "name",
+    ["fedbr-bg", "fact", "realfm", "cgsv", "pay-what-you-contribute", "shares", "t-upbred with sampled groves-d"],
 )
 def test_signed_runs_are_derived_from_what_agents_said(name, tmp_path):
     keys = folder_of(tmp_path / "keys", GAME.agents)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_parity import EXPECTED, INCENTIVE, LEVEL, MECHANISMS, ROUNDS, SEED, found_in, shaped_in_engine
+from data_parity import EXPECTED, INCENTIVE, LEVEL, MECHANISMS, OWN_MODELS, ROUNDS, SEED, found_in, own_models_in_engine
 from fedml_runs import in_backends, write_config
 from keyring import folder_of
 from parity import ledger_of
@@ -26,10 +26,10 @@ def runs(start: Any, needs: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     root = tmp_path_factory.mktemp("training")
     files: dict[str, list[Path]] = {backend: [] for backend in BACKENDS}
     for backend in BACKENDS:
-        for name in (*MECHANISMS, SHAPING):
+        for name in (*MECHANISMS, *OWN_MODELS):
             folder = root / backend / name
             folder.mkdir(parents=True)
-            incentive = {**INCENTIVE, "seed": SEED, **({"options": {"level": LEVEL}} if name == SHAPING else {})}
+            incentive = {**INCENTIVE, "seed": SEED, **({"options": OWN_MODELS[name]} if name in OWN_MODELS else {})}
             files[backend].append(write_config(folder, backend, name, incentive=incentive, **CONFIG))
     in_backends(start, needs, PROGRAM, files, root)
     return root
@@ -42,8 +42,12 @@ def test_training_gives_the_engines_ledger_and_model(runs: Path, mechanism: str,
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_so_it_does_where_each_agent_has_a_model_of_its_own(runs: Path, backend: str, tmp_path: Path) -> None:
-    assert found_in(runs / backend / SHAPING / "fedincentive-runs" / "run") == shaped_in_engine(tmp_path)
+@pytest.mark.parametrize("mechanism", OWN_MODELS)
+def test_so_it_does_where_each_agent_has_a_model_of_its_own(
+    runs: Path, mechanism: str, backend: str, tmp_path: Path
+) -> None:
+    expected = own_models_in_engine(mechanism, tmp_path)
+    assert found_in(runs / backend / mechanism / "fedincentive-runs" / "run") == expected
 
 
 def test_agents_of_one_client_process_are_sent_their_own_models(runs: Path, start: Any, tmp_path: Path) -> None:

@@ -59,11 +59,14 @@ def prototypes() -> ClientApp:
     return strategic(app, size=lambda context: len(own(context)[1]), classes=task.CLASSES)
 
 
-def shaped(grid: Any, folder: Path, kind: type[IncentiveStrategy] = IncentiveStrategy) -> tuple[Any, list[int]]:
-    """The training with degraded models: its grid with all that was sent, and the nodes."""
+def shaped(
+    grid: Any, folder: Path, kind: type[IncentiveStrategy] = IncentiveStrategy, mechanism: str = "accuracy-shaping"
+) -> tuple[Any, list[int]]:
+    """The training with models of the agents' own: its grid with all that was sent, and the nodes."""
+    own = {**task.INCENTIVE, "mechanism": mechanism, "options": task.OWN_MODELS[mechanism]}
     fixed = {"rounds": task.ROUNDS, "run": task.RUN, "seed": task.SEED, "agents": task.AGENTS, "handout": True}
-    settings, host = hosting.read({**task.SHAPED, **fixed, "output": str(folder)}, FlowerSettings, {})
-    nodes = grid({"incentive.mechanism": "accuracy-shaping", "incentive.start": task.INCENTIVE["start"]})
+    settings, host = hosting.read({**own, **fixed, "output": str(folder)}, FlowerSettings, {})
+    nodes = grid({"incentive.mechanism": mechanism, "incentive.start": task.INCENTIVE["start"]})
     nodes.run_config |= {"incentive.seed": task.SEED, "incentive.cost": task.INCENTIVE["cost"]}
     joined = nodes.join_all(prototypes(), task.AGENTS)
 
@@ -71,7 +74,8 @@ def shaped(grid: Any, folder: Path, kind: type[IncentiveStrategy] = IncentiveStr
         return MetricRecord({"loss": -task.worth({"prototypes": arrays["prototypes"].numpy()})})
 
     first = ArrayRecord({name: Array(array) for name, array in task.first_model().items()})
-    kind(settings, host).start(nodes, first, evaluate_fn=evaluate)
+    needed = {"evaluate_fn": evaluate} if mechanism == "accuracy-shaping" else {}
+    kind(settings, host).start(nodes, first, **needed)
     return nodes, joined
 
 
@@ -91,6 +95,16 @@ def test_no_message_carries_a_better_model_than_its_node_has_earned(grid: Any, t
     for node, most in zip(joined, earned, strict=True):
         assert max(sent[node]) < most and len(sent[node]) == 2 * task.ROUNDS + 1
     assert len({round(max(worth), 6) for worth in sent.values()}) == 3
+
+
+def test_cgsv_needs_no_evaluation_and_gives_the_engines_ledger_and_models(grid: Any, tmp_path: Path) -> None:
+    nodes, joined = shaped(grid, tmp_path, mechanism="cgsv")
+    assert task.found_in(tmp_path / task.RUN) == task.own_models_in_engine("cgsv", tmp_path)
+    last = {}
+    for message in nodes.sent:
+        if message.metadata.message_type == "train" and "arrays" in message.content.array_records:
+            last[message.metadata.dst_node_id] = message.content["arrays"]["prototypes"].numpy().tobytes()
+    assert set(last) == set(joined) and len(set(last.values())) > 1
 
 
 class Averaging(IncentiveStrategy):

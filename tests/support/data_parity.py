@@ -46,6 +46,8 @@ LEVEL = {
     "floors": {"agent-1": "-0.72", "agent-2": "-0.72", "agent-3": "-0.72"},
 }
 SHAPED = {**INCENTIVE, "mechanism": "accuracy-shaping", "options": {"level": LEVEL}}
+SPARSE = {"download": {"length": "40", "altruism": "3"}}  # a step of training moves the prototypes about so far
+OWN_MODELS = {"accuracy-shaping": {"level": LEVEL}, "cgsv": SPARSE}  # the options, by mechanism
 
 
 def data(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -99,9 +101,13 @@ def in_engine(mechanism: str, folder: Path, **changes: Any) -> tuple[list[float]
         return list(outcome.s.values()), str(book.head()), outcome.digest
 
 
+def own_models_in_engine(mechanism: str, folder: Path) -> tuple[list[float], str, str]:
+    """The same where each agent has a model of its own."""
+    return in_engine(mechanism, folder, options=OWN_MODELS[mechanism])
+
+
 def shaped_in_engine(folder: Path) -> tuple[list[float], str, str]:
-    """The same with degraded models."""
-    return in_engine("accuracy-shaping", folder, options={"level": LEVEL})
+    return own_models_in_engine("accuracy-shaping", folder)
 
 
 def _work(index: int, name: str, seed: int) -> tuple[Any, Any]:

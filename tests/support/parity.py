@@ -36,6 +36,7 @@ PEERS: dict[str, dict[str, Any]] = {  # other papers' mechanisms; the first word
     "one-for-one": {"need": 300, "spillover": 0.5},
     "pay-what-you-contribute": {"need": 300, "spillover": 0.5},
     "gradient-relative": {},
+    "cgsv": {"options": {"download": {"altruism": "3"}}},
     "shares": SHARES,
     "shares by exact": {**SHARES, "contribution": "exact"},
     "shares by agreement": {**SHARES, "contribution": "agreement"},
