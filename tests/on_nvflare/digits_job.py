@@ -9,10 +9,13 @@ from nvflare.recipe import SimEnv
 from prototypes import Prototypes, Validator
 
 how = sys.argv[2] if len(sys.argv) > 2 else ""
-incentive = {"mechanism": "t-upbred", **task.INCENTIVE, **({"contribution": how} if how else {})}
-if how == "shaped":
-    incentive = task.SHAPED
-if how in ("exact", "shaped"):
+incentive = {"mechanism": "t-upbred", **task.INCENTIVE}
+if how.startswith("own:"):
+    mechanism = how.removeprefix("own:")
+    incentive |= {"mechanism": mechanism, "options": task.OWN_MODELS[mechanism]}
+elif how:
+    incentive["contribution"] = how
+if how in ("exact", "own:accuracy-shaping"):
     incentive = {**incentive, "validator": Validator()}
 recipe = IncentiveRecipe(
     run=task.RUN,

@@ -102,11 +102,12 @@ def test_a_job_measures_what_updates_are_worth(nvflare, how) -> None:
         assert 0.0 < gained < begun
 
 
-def test_each_site_is_sent_a_model_of_its_own(nvflare, tmp_path) -> None:
-    """Degraded models in NVFlare's simulator, in tasks that stand side by side: the engine's ledger and model."""
-    nvflare.run(HERE / "digits_job.py", HERE / "digits_client.py", "shaped")
+@pytest.mark.parametrize("mechanism", data_parity.OWN_MODELS)
+def test_each_site_is_sent_a_model_of_its_own(nvflare, mechanism, tmp_path) -> None:
+    """In NVFlare's simulator, in tasks that stand side by side: the engine's ledger and model."""
+    nvflare.run(HERE / "digits_job.py", HERE / "digits_client.py", f"own:{mechanism}")
     found = data_parity.found_in(next(nvflare.home.rglob("ledger.sqlite")).parent)
-    assert found == data_parity.shaped_in_engine(tmp_path)
+    assert found == data_parity.own_models_in_engine(mechanism, tmp_path)
 
 
 def test_the_readmes_simulator_runs(nvflare) -> None:
