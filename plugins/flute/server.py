@@ -100,7 +100,8 @@ class IncentiveServer(their_server.OptimizationServer):
 
 class FluteUsers:
     """The agents' data and FLUTE's workers. Whoever is first to train from a model has all who are asked trained at
-    once, on the points that were broadcast; who delivers another number is trained on its own."""
+    once, on the points that were broadcast; who delivers another number, or has a model of its own, is trained on its
+    own."""
 
     def __init__(self, server: IncentiveServer, session: Session, agents: list[str]) -> None:
         self.server, self.session, self.agents = server, session, agents
@@ -148,7 +149,8 @@ class FluteUsers:
         if w is not self._from:
             self._from, self._trained = w, {}
             center = self.server.center
-            asked = {} if center is None else {name: round(center.run.s[name]) for name in center.missing}
+            alone = center is None or center.own_models
+            asked = {} if alone else {name: round(center.run.s[name]) for name in center.missing}
             self._dispatch({**asked, agent: len(points)}, w, step)
         if (agent, len(points)) not in self._trained:
             self._dispatch({agent: len(points)}, w, step)

@@ -65,13 +65,22 @@ def test_so_it_does_under_other_papers_mechanisms(flute: Any, name: str, tmp_pat
     assert parity.head_of(ledger_of(flute(settings), parity.RUN)) == parity.peer_in_engine(name, tmp_path)
 
 
-@pytest.mark.parametrize("mechanism", data_parity.MECHANISMS)
-def test_training_gives_the_engines_ledger_and_model(flute: Any, mechanism: str) -> None:
-    incentive = {**data_parity.INCENTIVE, "seed": data_parity.SEED, "run": "run", "classes": 10, "held_out": False}
+def trained(flute: Any, mechanism: str, **incentive: Any) -> Any:
+    incentive |= {**data_parity.INCENTIVE, "seed": data_parity.SEED, "run": "run", "classes": 10, "held_out": False}
+    incentive["accept_losses"] = True  # the price is far above what these models are worth
     settings = {**config(max_iteration=data_parity.ROUNDS, incentive=incentive), "strategy": mechanism}
     settings["model_config"] = {"model_type": "Prototypes", "model_folder": "experiments/prototypes/model.py"}
-    folder = flute(settings, "prototypes")
-    assert data_parity.found_in(folder / "fedincentive-runs" / "run") == data_parity.EXPECTED[mechanism]
+    return data_parity.found_in(flute(settings, "prototypes") / "fedincentive-runs" / "run")
+
+
+@pytest.mark.parametrize("mechanism", data_parity.MECHANISMS)
+def test_training_gives_the_engines_ledger_and_model(flute: Any, mechanism: str) -> None:
+    assert trained(flute, mechanism) == data_parity.EXPECTED[mechanism]
+
+
+def test_so_it_does_where_each_agent_has_a_model_of_its_own(flute: Any, tmp_path: Path) -> None:
+    found = trained(flute, "cgsv", options=data_parity.OWN_MODELS["cgsv"])
+    assert found == data_parity.own_models_in_engine("cgsv", tmp_path)
 
 
 def test_the_example_learns_and_flute_has_its_model(flute: Any) -> None:
