@@ -50,10 +50,13 @@ class OwnModels:
         mechanism: Mechanism, first: Update, buffers: Collection[str], models: Mapping[str, Update] | None = None
     ) -> OwnModels | None:
         """None where all are sent the same model."""
-        for payment in mechanism.payments:
-            if (kind := _kind(payment)) is not None:
-                return kind(payment, mechanism.settings.seed, first, buffers, models or {})
-        return None
+        found = [(payment, kind) for payment in mechanism.payments if (kind := _kind(payment)) is not None]
+        if len(found) > 1:
+            names = " and ".join(repr(payment.name) for payment, _ in found)
+            raise SettingError(
+                f"incentive.payment names {names}, which send agents different models: name one of them."
+            )
+        return found[0][1](found[0][0], mechanism.settings.seed, first, buffers, models or {}) if found else None
 
     @classmethod
     def saved(
@@ -181,13 +184,26 @@ class Sparse(OwnModels):
 
     payment: Downloads
 
+    def refuse(self, run: Run, oracles: Oracles) -> None:
+        """Before the first round: an update of the agreed length must fit into the model's numbers."""
+        for name in self.parameters:
+            kind = self.first[name].dtype
+            if self.payment.length > (most := float(np.finfo(kind).max)):
+                raise SettingError(
+                    f"incentive.options.download.length is {self.payment.length}, but {name!r} is of {kind}, which has "
+                    f"no number above {most:g}: set a smaller length."
+                )
+
     def counted(self, run: Run, agent: str, update: Update) -> Update:
         """An update with the agreed length; one of zeros stays."""
-        size = self._product(update, update) ** 0.5
-        if not size > 0.0:
+        peak = max((float(np.max(np.abs(update[name]), initial=0.0)) for name in self.parameters), default=0.0)
+        if not peak > 0.0:
             return update
-        factor, moved = float(self.payment.length) / size, set(self.parameters)
-        return {name: (a * factor).astype(a.dtype) if name in moved else a for name, a in update.items()}
+        unit = {
+            name: np.divide(update[name], peak, dtype=np.float64) for name in self.parameters
+        }  # squares stay finite
+        factor = float(self.payment.length) / self._product(unit, unit) ** 0.5
+        return {name: (unit[name] * factor).astype(a.dtype) if name in unit else a for name, a in update.items()}
 
     def weights(self, run: Run) -> Mapping[str, int] | None:
         """Everybody's r; delivered points in the first round."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,12 +16,14 @@ from table import opened, play
 from fedincentive import ledger
 from fedincentive.agent import Agent, Notary, SoftmaxSite
 from fedincentive.agent.softmax import first_model
+from fedincentive.center.own_models import OwnModels, Sparse
 from fedincentive.errors import SettingError
 from fedincentive.ledger import standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.statement import statement
 from fedincentive.ledger.verify import verify
 from fedincentive.payments.downloads import Downloads
+from fedincentive.payments.levels import Levels
 from fedincentive.payments.pooled import tanh_shares
 from fedincentive.provenance import statements
 from fedincentive.provenance.keys import KeyRing
@@ -204,3 +208,26 @@ def test_an_update_of_zeros_has_no_part_in_the_direction(digits) -> None:
     center.close()
     weights = center.run.memory["download"]["weights"]
     assert weights["west"] == min(weights.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(np.float16, 1e-6), (np.float32, 1e-40), (np.float32, 3e38), (np.float64, 1e-310), (np.float64, 1e200)],
+)
+@pytest.mark.filterwarnings("error")
+def test_the_smallest_and_the_largest_updates_have_the_agreed_length(kind, size) -> None:
+    own = Sparse(Downloads(), 0, {"w": np.zeros(4, kind)}, (), {})
+    (counted,) = own.counted(None, "north", {"w": np.full(4, size, kind)}).values()
+    assert counted.dtype == kind and counted == pytest.approx(0.5, rel=1e-3)
+
+
+def test_a_length_that_the_models_numbers_cannot_hold_is_refused() -> None:
+    own = Sparse(Downloads(length=Fraction(10**6)), 0, {"w": np.zeros(4, np.float16)}, (), {})
+    with pytest.raises(SettingError, match="download.length is 1000000, but 'w' is of float16.*set a smaller length"):
+        own.refuse(None, None)
+
+
+def test_two_payments_that_send_models_of_their_own_are_refused() -> None:
+    masked = SimpleNamespace(payments=(Levels(models="masked/1"), Downloads()), settings=SimpleNamespace(seed=0))
+    with pytest.raises(SettingError, match="payment names 'level' and 'download'.*name one of them"):
+        OwnModels.of(masked, {}, ())
