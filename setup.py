@@ -123,7 +123,7 @@ def sources() -> list[Path]:
     import platform
 
     x86 = platform.machine().lower() in ("x86_64", "amd64")
-    found = [CSRC / "bindings.cpp", *sorted((CSRC / "core").glob("*.cpp")), *sorted((CSRC / "cpu").glob("*.cpp"))]
+    found = [path for folder in (CSRC, CSRC / "core", CSRC / "cpu") for path in sorted(folder.glob("*.cpp"))]
     return [path for path in found if x86 or path.stem not in X86_ONLY]
 
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 
+#include "canonical.hpp"
 #include "core/crc32c.hpp"
 #include "core/files.hpp"
 #include "core/plan.hpp"
@@ -343,6 +344,9 @@ PYBIND11_MODULE(_native, module) {
   module.def("crc32c", &checksum, "CRC-32C of a contiguous buffer's bytes.");
   module.def("crc32c_every_way", &checksum_every_way, "The same in all ways this processor has, for tests.");
   module.def("crc32c_chunks", &checksums, "The same of every chunk of them.");
+  module.def("canonical", &canonical, py::arg("value"), py::arg("spaced") = false, "JSON in its one form, or None.");
+  module.def("interleaved", &interleaved, "Parts of bytes and the canonical JSON of the values between them, or None.");
+  module.def("plain_copy", &plain_copy, py::arg("value"), py::arg("depth"), "A copy of a plain value, or None.");
   module.def("sha256_leaves", &sha256_leaves, "The salted leaves of a list of records.");
   module.def("sha256_nodes", &sha256_nodes, "The Merkle nodes over pairs of hashes.");
   module.def("sha256_every_way", &sha256_every_way, "SHA-256 in all ways this processor has, for tests.");

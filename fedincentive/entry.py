@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
-from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
+from .compiled import compiled
 from .errors import LedgerError
 
 VERSION = 1  # of the body's format; it is part of what is hashed
@@ -22,7 +21,7 @@ LIMIT = 2**63 - 1  # every amount fits a signed 64-bit column in every store
 NAME_LENGTH = 200  # characters in a run's or an account's name
 POSTINGS = ',"postings":{'
 DEPTH = 6  # of nesting in inputs
-PLAIN = bytes(code for code in range(0x20, 0x7F) if code not in b'"\\')
+FIELDS = ("run", "round", "kind", "rule", "inputs", "postings", "claims")
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,8 @@ class Entry:
         keep(self, "postings", plain("postings", self.postings))
         keep(self, "claims", tuple(plain("claims", list(self.claims))))
         _check(self)
-        before = canonical({"claims": self.claims})
-        after: dict[str, Any] = {"kind": self.kind, "postings": self.postings, "round": self.round}
-        after |= {"rule": self.rule, "run": self.run, "version": VERSION}
-        inputs = ",".join([f"{quoted(name)}:{canonical_table(value)}" for name, value in sorted(self.inputs.items())])
-        keep(self, "body", f'{before[:-1]},"inputs":{{{inputs}}},{canonical(after)[1:]}')
+        said = {field: getattr(self, field) for field in FIELDS}
+        keep(self, "body", canonical({**said, "version": VERSION}))
 
     def __hash__(self) -> int:
         return hash(self.body)
@@ -87,57 +83,9 @@ def canonical(value: Any) -> str:
     >>> canonical({"b": [1, "\\u00e9"], "a": 2})
     '{"a":2,"b":[1,"\\\\u00e9"]}'
     """
+    if (write := compiled("canonical")) is not None and (text := write(value)) is not None:
+        return str(text)
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-
-
-def canonical_table(value: Any) -> str:
-    """`canonical`, in half the time where all rows have the same keys, as the reports of a round have: what they share
-    is written once.
-
-    >>> canonical_table({"b": {"s": 2, "agent": "x"}, "a": {"s": 1, "agent": "y"}})
-    '{"a":{"agent":"y","s":1},"b":{"agent":"x","s":2}}'
-    """
-    if type(value) is not dict or set(map(type, value.values())) != {dict}:
-        return canonical(value)
-    rows = sorted(value.items())
-    keys = rows[0][1].keys()
-    if not keys or any(row.keys() != keys for _, row in rows):
-        return canonical(value)
-    ordered = sorted(keys)
-    columns = [[row[key] for _, row in rows] for key in ordered]
-    kinds = [set(map(type, column)) for column in columns]
-    texts = [column for column, kind in zip(columns, kinds, strict=True) if kind == {str}]
-    if any(kind not in ({int}, {str}) for kind in kinds) or not is_plain("".join(chain(keys, value, *texts))):
-        return canonical(value)
-    cells = ['"%s"' if kind == {str} else "%s" for kind in kinds]
-    parts = [f'"{key.replace("%", "%%")}":{cell}' for key, cell in zip(ordered, cells, strict=True)]
-    form = f'"%s":{{{",".join(parts)}}}'
-    return f"{{{','.join([form % row for row in zip([name for name, _ in rows], *columns, strict=True)])}}}"
-
-
-def is_plain(text: str) -> bool:
-    """Whether JSON writes a text as it is: it is of printable ASCII characters but quotation marks and backslashes.
-
-    >>> is_plain("clinic-3"), is_plain('"'), is_plain("\\u00e9")
-    (True, False, False)
-    """
-    return text.isascii() and not text.encode().translate(None, PLAIN)
-
-
-def canonical_texts(value: Any, depth: int = 3) -> str:
-    """`canonical`, in a fraction of the time where long plain texts make up most of it, as entries in messages do.
-
-    >>> canonical_texts({"b": ["x", "\\u00e9"], "a": 2})
-    '{"a":2,"b":["x","\\\\u00e9"]}'
-    """
-    if type(value) is str:
-        return f'"{value}"' if is_plain(value) else quoted(value)
-    if depth and type(value) is list:
-        return f"[{','.join([canonical_texts(one, depth - 1) for one in value])}]"
-    if depth and type(value) is dict and set(map(type, value)) == {str}:
-        parts = [f"{quoted(name)}:{canonical_texts(one, depth - 1)}" for name, one in sorted(value.items())]
-        return f"{{{','.join(parts)}}}"
-    return canonical(value)
 
 
 def posted_text(body: str) -> str:
@@ -164,6 +112,8 @@ def difference(path: str, old: Any, new: Any) -> tuple[str, str, str]:
 
 def plain(path: str, value: Any, depth: int = DEPTH) -> Any:
     """A copy of `value` made of dicts, lists, strings and 64-bit ints; everything else is refused by its path."""
+    if (copy := compiled("plain_copy")) is not None and (made := copy(value, depth)) is not None:
+        return made
     kind = type(value)
     if kind is int:
         if not -LIMIT <= value <= LIMIT:
@@ -174,46 +124,14 @@ def plain(path: str, value: Any, depth: int = DEPTH) -> Any:
             raise LedgerError(f"{path} is {value!r}: text in a ledger must be printable.")
         return value
     if depth and isinstance(value, Mapping):
-        return _plain_mapping(path, value, depth)
+        for key in value:
+            if type(key) is not str or not key or not key.isprintable():
+                raise LedgerError(f"{path} has the key {key!r}; keys are printable non-empty strings.")
+        return {key: plain(f"{path}.{key}", item, depth - 1) for key, item in value.items()}
     if depth and isinstance(value, (list, tuple)):
         return [plain(f"{path}[{k}]", item, depth - 1) for k, item in enumerate(value)]
     remedy = "only ints, strings, lists and mappings enter a ledger" if depth else "it is nested too deeply"
     raise LedgerError(f"{path} is {value!r} ({kind.__name__}); {remedy}.")
-
-
-def _plain_mapping(path: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    # the common cases at once: a round of 10,000 agents has tens of thousands of plain amounts and texts
-    if _is_flat([value]):
-        return dict(value)
-    rows = value.values()
-    if depth > 1 and set(map(type, rows)) == {dict} and _are_names(value) and _is_flat(rows):
-        return {key: dict(row) for key, row in value.items()}
-    for key in value:
-        if not _are_names([key]):
-            raise LedgerError(f"{path} has the key {key!r}; keys are printable non-empty strings.")
-    return {key: plain(f"{path}.{key}", item, depth - 1) for key, item in value.items()}
-
-
-def _is_flat(rows: Collection[Mapping[Any, Any]]) -> bool:
-    """Whether these mappings hold nothing but plain names, texts and 64-bit ints."""
-    values = list(chain.from_iterable([row.values() for row in rows]))
-    if not set(map(type, values)) <= {int, str}:
-        return False
-    numbers = [value for value in values if type(value) is int]
-    texts = [value for value in values if type(value) is str]
-    return (
-        is_printable("".join(texts))
-        and -LIMIT <= min(numbers, default=0) <= max(numbers, default=0) <= LIMIT
-        and _are_names(set().union(*rows))
-    )
-
-
-def _are_names(keys: Collection[Any]) -> bool:
-    return all(type(key) is str and key for key in keys) and is_printable("".join(keys))
-
-
-def is_printable(text: str) -> bool:
-    return is_plain(text) or text.isprintable()
 
 
 def _check(entry: Entry) -> None:

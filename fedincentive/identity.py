@@ -16,13 +16,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
-from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .entry import canonical, canonical_texts
+from .compiled import compiled
+from .entry import canonical
 from .errors import PaymentError, ProvenanceError, SettingError
 from .messages import Broadcast, Enrol, Report, Update
 from .payments import quantise
@@ -101,7 +101,7 @@ def broadcast(told: Broadcast, answered: Mapping[str, Any]) -> bytes:
     """What the center signs with every broadcast; `answered` is what reports answer to."""
     said = {"run": told.run, "round": told.round, "step": told.step, "phase": told.phase}
     said["s"] = {agent: float(points).hex() for agent, points in told.s.items()}
-    log = None if told.log is None else hashlib.sha256(canonical_texts(told.log).encode()).hexdigest()
+    log = None if told.log is None else hashlib.sha256(canonical(told.log).encode()).hexdigest()
     said |= {"reveal": told.reveal, "audits": _sha256(list(told.audits) or None)}
     return words("broadcast", _said({**answered, **said, "settings": _sha256(told.settings), "log": log}))
 
@@ -140,25 +140,29 @@ class Answers:
 
     def __init__(self, shared: Mapping[str, Any]) -> None:
         self.shared = dict(shared)
-        self._forms: dict[tuple[str, ...], str] = {}
+        self._parts: dict[tuple[str, ...], tuple[bytes, ...]] = {}
 
     def words(self, own: Mapping[str, Any]) -> bytes:
         """The bytes of `words("report", {**shared, **own})`; `own` is in the order of canonical JSON."""
         names = tuple(own)
-        form = self._forms.get(names) or self._form(names)
-        texts = [
-            value if type(value) is int else quoted(value) if type(value) is str else canonical(value)
-            for value in own.values()
-        ]
-        return (form % tuple(texts)).encode("ascii")
+        parts = self._parts.get(names) or self._make_parts(names)
+        if (write := compiled("interleaved")) is not None and (said := write(parts, own)) is not None:
+            return bytes(said)
+        return words("report", {**self.shared, **own})
 
-    def _form(self, names: tuple[str, ...]) -> str:
-        assert list(names) == sorted(names)
-        parts = {name: canonical(value).replace("%", "%%") for name, value in self.shared.items()}
-        parts |= dict.fromkeys(names, "%s")
-        text = ",".join(f"{quoted(name).replace('%', '%%')}:{parts[name]}" for name in sorted(parts))
-        self._forms[names] = f"fedincentive/report/1\n{{{text}}}"
-        return self._forms[names]
+    def _make_parts(self, names: tuple[str, ...]) -> tuple[bytes, ...]:
+        """What stands before, between and after what each agent says itself."""
+        assert list(names) == sorted(names) and not set(names) & set(self.shared)
+        parts = ["fedincentive/report/1\n{"]
+        for name in sorted({*names, *self.shared}):
+            parts[-1] += f"{canonical(name)}:"
+            if name in names:
+                parts.append(",")
+            else:
+                parts[-1] += f"{canonical(self.shared[name])},"
+        parts[-1] = f"{parts[-1].removesuffix(',')}}}"
+        self._parts[names] = tuple(part.encode("ascii") for part in parts)
+        return self._parts[names]
 
     def claimed(self, report: Report, key: PublicKey, scale: int, minor: int, s_max: int) -> dict[str, Any]:
         """What the agent says of itself in a report; nothing where it did not sign that, or a number does not count."""

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedincentive.center.log import with_cosignatures
-from fedincentive.entry import canonical, canonical_table, canonical_texts
 from fedincentive.identity import Answers
 from fedincentive.payments import quantise
 from fedincentive.provenance.keys import PrivateKey, words
@@ -26,28 +25,6 @@ def test_words_of_reports_are_canonical_json(shared: dict[str, int | str], repor
     made = Answers(shared)
     for own in reports:
         assert made.words(dict(sorted(own.items()))) == words("report", {**shared, **own})
-
-
-ROWS = st.dictionaries(st.sampled_from(["s", "agent", "%s", "é", '"']), VALUES | st.lists(VALUES, max_size=2))
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.text(max_size=8), ROWS | VALUES, max_size=4))
-def test_a_table_is_written_as_canonical_json(table: dict[str, object]) -> None:
-    assert canonical_table(table) == canonical(table)
-
-
-NAMES = st.text(max_size=8)
-JSON = st.recursive(
-    VALUES | st.none() | st.booleans(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3) | st.just({7: 1}),
-)
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(JSON)
-def test_long_texts_are_written_as_canonical_json(value: object) -> None:
-    assert canonical_texts(value) == canonical(value)
 
 
 @given(st.floats(-1e12, 1e12) | st.integers(-(10**12), 10**12), st.sampled_from([1, 2, 10**6]))

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from hashlib import sha256
 from struct import iter_unpack
-from typing import Any
 
-
-@cache
-def compiled(name: str) -> Callable[..., Any] | None:
-    """A function of the compiled module; None in a source tree or an interpreter that cannot load it."""
-    try:
-        from fedincentive import _native
-    except ImportError:
-        return None
-    return getattr(_native, name, None)
+from ..compiled import compiled
 
 
 def leaves(salts: bytes, records: list[bytes]) -> bytes:
