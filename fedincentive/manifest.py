@@ -29,6 +29,7 @@ from .game import Certificate, Game, outside_options
 from .ledger import Checkpoint, Receipt
 from .payments import quantise
 from .run import Run
+from .sealed import written
 
 FILE = "manifest.json"
 CHECKPOINTS = "checkpoints.jsonl"
@@ -178,7 +179,7 @@ class Manifest:
                     file.seek(-1, os.SEEK_END)
                     if file.read(1) != b"\n":  # a crash cut the last line
                         file.write(b"\n")
-                file.write(json.dumps({"note": cosigned}).encode() + b"\n")
+                file.write(f"{written({'note': cosigned})}\n".encode())
         self.cosigned = cosigned
 
     def write(self, directory: Path, outcome: Mapping[str, Any] | None, certificate: Certificate | None) -> None:

@@ -12,7 +12,6 @@ files it rests on are in it: what is damaged, stale or not there is named, never
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
@@ -27,7 +26,7 @@ from ..errors import AggregationError, RunError
 from ..files import PARTIAL
 from ..ledger import Ledger
 from ..run import Run
-from ..sealed import read_json, write_text
+from ..sealed import read_json, write_text, written
 from ..settings import Settings
 
 STATE = "state.json"
@@ -90,14 +89,14 @@ class Texts:
         for name, value in sorted(values.items()):
             place = f"{path}{name}"
             text = self._mapping(value, "run.") if place == "run" else self._text(place, name, value)
-            parts.append(f"{json.dumps(name)}: {text}")
+            parts.append(f"{written(name)}: {text}")
         return f"{{{', '.join(parts)}}}"
 
     def _text(self, place: str, name: str, value: Any) -> str:
         if name not in self.STEADY:
-            return json.dumps(value, sort_keys=True)
+            return written(value)
         if place not in self._known or self._known[place][0] != value:
-            self._known[place] = copy.deepcopy(value), json.dumps(value, sort_keys=True)
+            self._known[place] = copy.deepcopy(value), written(value)
         return self._known[place][1]
 
 
