@@ -125,6 +125,11 @@ class PublicKey:
         return name_in_notes(self.name)
 
     @cached_property
+    def line_start(self) -> str:
+        """How the key's lines in signed notes begin."""
+        return f"— {self.in_notes} "
+
+    @cached_property
     def _ids(self) -> dict[int, bytes]:
         start = self.in_notes.encode() + b"\n"
         return {kind: sha256(start + bytes([kind]) + self.raw).digest()[:4] for kind in (SIGNATURE, COSIGNATURE)}

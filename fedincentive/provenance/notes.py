@@ -178,13 +178,15 @@ class Cosignatures:
 
     def time_of(self, line: str, key: PublicKey) -> int | None:
         """When the key signed the checkpoint, by a line of its; None when it did not."""
-        dash, _, rest = line.partition(f" {key.in_notes} ")
+        start = key.line_start
+        if not line.startswith(start):
+            return None
         try:
-            blob = from_base64(rest)
+            blob = from_base64(line[len(start) :])
         except ValueError:
             return None
         time = int.from_bytes(blob[4:12], "big")
-        if dash != "—" or blob[:4] != key.key_id(COSIGNATURE) or time > LARGEST:
+        if not blob.startswith(key.key_id(COSIGNATURE)) or time > LARGEST:
             return None
         return time if key.verify(blob[12:], self._words(time)) else None
 
