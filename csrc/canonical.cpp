@@ -15,9 +15,8 @@ namespace fedincentive {
 namespace {
 
 constexpr int kDepth = 64;  // what is nested deeper is for json, which knows how deep Python's stack may be
+constexpr int kBlock = 32;  // characters
 constexpr char kHex[] = "0123456789abcdef";
-
-constexpr int kBlock = 32;
 
 template <typename C>
 bool stands_for_itself(C c) {
@@ -80,7 +79,7 @@ class Writer {
     out += '"';
     while (true) {
       const C* const odd = first_escaped(from, end);
-      out.append(from, odd);
+      as_it_is(from, odd);
       if (odd == end) break;
       const uint32_t c = *odd;
       if (c < 0x10000) {
@@ -94,15 +93,41 @@ class Writer {
     out += '"';
   }
 
-  void escaped(uint32_t c) {
-    static const std::string shorts = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
-    out += '\\';
-    if (const size_t at = c < 0x80 ? shorts.find(static_cast<char>(c)) : std::string::npos; at != std::string::npos) {
-      out += letters[at];
-      return;
+  template <typename C>
+  void as_it_is(const C* from, const C* to) {
+    if constexpr (sizeof(C) == 1) {
+      out.append(reinterpret_cast<const char*>(from), static_cast<size_t>(to - from));
+    } else {
+      for (; from != to; ++from) out += static_cast<char>(*from);
     }
-    out += 'u';
-    for (int shift = 12; shift >= 0; shift -= 4) out += kHex[c >> shift & 15];
+  }
+
+  void escaped(uint32_t c) {
+    out += '\\';
+    switch (c) {
+      case '"':
+      case '\\':
+        out += static_cast<char>(c);
+        return;
+      case '\n':
+        out += 'n';
+        return;
+      case '\r':
+        out += 'r';
+        return;
+      case '\t':
+        out += 't';
+        return;
+      case '\f':
+        out += 'f';
+        return;
+      case '\b':
+        out += 'b';
+        return;
+      default:
+        out += 'u';
+        for (int shift = 12; shift >= 0; shift -= 4) out += kHex[c >> shift & 15];
+    }
   }
 
   bool mapping(PyObject* value, int depth) {
@@ -152,7 +177,12 @@ bool is_printable(PyObject* text) {
   return true;
 }
 
-// A new reference; null where it is not plain.
+py::object owned(PyObject* made) {
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
+}
+
+// Null where the value is not plain.
 py::object copied(PyObject* value, int depth) {
   if (PyUnicode_CheckExact(value)) {
     return is_printable(value) ? py::reinterpret_borrow<py::object>(value) : py::object();
@@ -164,11 +194,11 @@ py::object copied(PyObject* value, int depth) {
     return fits ? py::reinterpret_borrow<py::object>(value) : py::object();
   }
   if (depth == 0) return py::object();
+  // What is inside is taken from the copy: making objects may run a finalizer, and that may change the value.
   if (PyDict_CheckExact(value)) {
-    py::object made = py::reinterpret_steal<py::object>(PyDict_Copy(value));
-    if (!made) throw py::error_already_set();
+    py::object made = owned(PyDict_Copy(value));
     PyObject *key = nullptr, *item = nullptr;
-    for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &item);) {
+    for (Py_ssize_t at = 0; PyDict_Next(made.ptr(), &at, &key, &item);) {
       if (!is_printable(key) || PyUnicode_GET_LENGTH(key) == 0) return py::object();
       const py::object inside = copied(item, depth - 1);
       if (!inside) return inside;
@@ -177,11 +207,11 @@ py::object copied(PyObject* value, int depth) {
     return made;
   }
   if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
-    py::list made;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-      const py::object inside = copied(PySequence_Fast_GET_ITEM(value, i), depth - 1);
+    py::object made = owned(PySequence_List(value));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(made.ptr()); ++i) {
+      py::object inside = copied(PyList_GET_ITEM(made.ptr(), i), depth - 1);
       if (!inside) return inside;
-      made.append(inside);
+      if (PyList_SetItem(made.ptr(), i, inside.release().ptr()) != 0) throw py::error_already_set();
     }
     return made;
   }
