@@ -94,7 +94,8 @@ bool has_instructions() {
 std::vector<Compress> sha256_ways() {
   std::vector<Compress> ways{compress_portable};
 #if defined(__x86_64__)
-  if (has_instructions()) ways.push_back(compress_native);
+  static const bool found = has_instructions();  // asked once: a virtual machine takes long to answer
+  if (found) ways.push_back(compress_native);
 #endif
   return ways;
 }
