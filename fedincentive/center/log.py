@@ -85,8 +85,8 @@ class Log:
     def told(self, seen: Iterable[int], cosigned: str, earlier: Iterable[int] = ()) -> dict[str, Any]:
         """What a broadcast says to agents that last reported to have seen these sizes, or `earlier` ones in other runs.
         Some may have read more since then, so the run's later sizes are proven from too."""
-        note, seen = self.note, set(seen)
-        size, least = note.head.size, min(seen, default=0)
+        note, size, seen = self.note, self.size, set(seen)
+        least = min(seen, default=0)
         entries = [
             {"seq": seq, "previous": before, "body": body, "path": texts(self.tree.inclusion(seq - 1, size))}
             for seq, before, body in self._latest(least)
