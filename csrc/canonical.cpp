@@ -27,9 +27,9 @@ bool stands_for_itself(C c) {
 template <typename C>
 const C* first_escaped(const C* from, const C* end) {
   for (; end - from >= kBlock; from += kBlock) {
-    bool plain = true;
-    for (int i = 0; i < kBlock; ++i) plain &= stands_for_itself(from[i]);
-    if (!plain) break;
+    C odd = 0;
+    for (int i = 0; i < kBlock; ++i) odd |= static_cast<C>(!stands_for_itself(from[i]));
+    if (odd != 0) break;
   }
   return std::find_if_not(from, end, stands_for_itself<C>);
 }
