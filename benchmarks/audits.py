@@ -9,9 +9,9 @@ ledger. The run that counts trains a small convolutional network in torch (one t
 stands the softmax regression of `make demo`, in which hardly anything is trained. What is added is the processor time
 of everybody, the center, the agents and the auditors, over that of the same signed run without auditors, less 1. The
 two runs take turns round by round, so that a machine that is slower for a while is so for both, and the median of some
-pairs counts. How many are audited is drawn, and a share r of the passes is repeated: what audits add is scaled from the
-examinations that took place to the q (1 + r) of the agents' steps that are expected, so that luck with the coins does
-not count. Less than q (1 + r) = 11 % of what a run trains it cannot be.
+pairs counts. How many are audited is drawn: what audits add is scaled from the examinations that took place to the q of
+the agents' steps that are expected, second looks at passes included, so that luck with the coins does not count. Less
+than q = 10 % of what a run trains it cannot be.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedincentive.audit import Auditor
 from fedincentive.center import Center
 from fedincentive.identity import CENTER
 from fedincentive.messages import RoundResult, Update
-from fedincentive.provenance import audits
+from fedincentive.provenance.audits import chance
 from fedincentive.provenance.keys import KeyRing, PrivateKey
 from fedincentive.provenance.records import Commitment
 
@@ -222,7 +222,7 @@ RUNS = {  # what is trained: the site, the epochs, how many pairs of runs
 def cost(federation: Federation, what: str) -> None:
     """What audits add at q = 0.1 to runs of this much training."""
     kind, epochs, pairs = RUNS[what]
-    expected = 0.1 * (1.0 + audits.REPEATED) * ROUNDS * len(federation.names)
+    expected = 0.1 * ROUNDS * len(federation.names)
     raw, added, share = [], [], []
     for k in range(pairs):
         audited = {"auditors": AUDITORS, "audit": 0.1}
@@ -259,7 +259,7 @@ def honest(federation: Federation, wanted: int) -> None:
         center = federation.play(f"liar-{k}", 10, liar="agent-03", auditors=AUDITORS, audit=0.3).center
         found += "agent-03" in center.run.failed
         assert set(center.run.failed) <= {"agent-03"}
-    print(f"a liar among ten, q = 0.3, 10 steps: found in {found} of 20 runs (expected {1 - 0.7**10:.0%})")
+    print(f"a liar among ten, q = 0.3, 10 steps: found in {found} of 20 runs (expected {1 - float(1 - chance(0.3, 0.1)) ** 10:.0%})")
     lengths = [federation.play(f"long-{n}", n, auditors=AUDITORS, audit=0.1).size for n in (20, 40, 80)]
     growth = ", ".join(f"{size / 1000:.0f} kB" for size in lengths)
     signed = federation.play("signed", 30).size

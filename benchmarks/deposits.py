@@ -102,14 +102,14 @@ class Federation:
         if lie.obvious:
             return 1.0
         if not lie.invented:
-            return self.terms.audit
+            return float(self.terms.chance)
         s, fakes = self.points[i], round(lie.share * self.points[i])
         opened = min(self.terms.openings, s)
         missed = sum(
             comb(fakes, j) * comb(s - fakes, opened - j) / comb(s, opened) * (1.0 - self.terms.detection) ** j
             for j in range(opened + 1)
         )
-        return self.terms.audit * (1.0 - missed)
+        return float(self.terms.chance) * (1.0 - missed)
 
     @cached_property
     def _known(self) -> dict[tuple[tuple[int, ...], frozenset[int]], tuple[float, ...]]:

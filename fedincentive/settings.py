@@ -146,7 +146,9 @@ class Settings:
     audit: float = setting(
         checks.real(0.0, 1.0, above=0.0),
         1.0,
-        help="Probability that an agent is audited in a round; divides the fine, and what a deposit must cover.",
+        help="Probability that an agent is audited in a round, second looks at passes (`rechecks`) counted in: "
+        "auditors make at most this share of the training again. With 1 everybody is audited and they come on top. "
+        "Divides the fine, and what a deposit must cover.",
     )
     detection: float = setting(
         checks.real(0.0, 1.0, above=0.0),
@@ -171,6 +173,11 @@ class Settings:
         1,
         help="Threads of local training in an audited run, part of its terms: with others an update is not the same, "
         "bit for bit.",
+    )
+    rechecks: float = setting(
+        checks.real(0.0, 1.0),
+        0.1,
+        help="Probability that a second auditor checks a delivery that passed its audit; the first one cannot know it.",
     )
     openings: int = setting(
         checks.integer(0), 10, help="How many records of an audited delivery are held against their sources."

@@ -10,8 +10,9 @@ enrolled with, where it counts with fewer points: its budget covers no larger de
 records too (`duplicates`, by the agent that counts with them; `tags` is the digest of the list by which they were
 found). `draws` anchors the center's hash chain: who is asked in a sampled round follows from the link that the center
 shows with that round; in an audited run `anchor` is of the same chain, and `lag` says how many steps a link that is
-withheld can delay a verdict. All is text and whole numbers. With keys every agent signs the terms' digest before the
-first round, and every report after it names that digest; `verify --recompute` holds every entry of the run to them.
+withheld can delay a verdict, while `settings` have the chances by which audits are drawn. All is text and
+whole numbers. With keys every agent signs the terms' digest before the first round, and every report after it names
+that digest; `verify --recompute` holds every entry of the run to them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from . import draws
 from .entry import LIMIT, canonical
-from .provenance import beacon
+from .provenance import audits, beacon
 
 KIND, RULE = "terms", "terms/1"
 CENTER = "center"  # the name of the center's key
@@ -74,7 +75,9 @@ class Terms:
     deposits: Mapping[str, int] = field(default_factory=dict)  # of an audited run, in minor units
     auditors: Mapping[str, str] = field(default_factory=dict)  # their public keys, in an audited run
     anchors: Mapping[str, str] = field(default_factory=dict)  # of the center's and the agents' hash chains
-    chance: float = 0.0  # that an agent is audited in a step
+    audit_rule: str = ""  # by which audits are drawn and decided
+    chance: audits.Chance = 0.0  # that an agent is audited in a step
+    rechecks: audits.Chance = 0.0  # the chance that a pass is checked again
     lag: int | None = None  # steps after which nobody waits for a link; None in runs of older releases
 
     @property
@@ -122,11 +125,13 @@ class Terms:
         if "auditors" not in terms:
             return {}
         anchors = {name: given["anchor"] for name, given in terms["agents"].items()}
-        chance = float(terms["settings"]["audit"])
+        rule, chance, rechecks = audits.agreed(terms)
         return {
             "auditors": terms["auditors"],
             "anchors": {**anchors, CENTER: terms["anchor"]},
+            "audit_rule": rule,
             "chance": chance,
+            "rechecks": rechecks,
             "lag": terms.get("lag"),
         }
 

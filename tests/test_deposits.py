@@ -40,6 +40,13 @@ def test_the_hospitals_by_hand():
     assert hospitals().covered(0, 60 * SCALE, 5) == 0
 
 
+def test_second_looks_at_passes_leave_fewer_audits_and_need_more():
+    """With a tenth of passes looked at twice q is 0.1/1.1: 0.12 (11/rho - 1) = 1.2; where all are audited, they are."""
+    points = {name: s * SCALE for name, s in HOSPITALS.items()}
+    assert hospitals(rechecks=0.1).deposits(points)["university"] == 1_200_001
+    assert hospitals(rechecks=0.1, audit=1.0).deposits(points) == hospitals(audit=1.0).deposits(points)
+
+
 @given(
     st.integers(1, 500), st.integers(2, 40), st.integers(1, 100), chances, chances, st.integers(0, 20),
     st.sampled_from([0, Fraction(1, 7), 3]), st.integers(1, 5), st.integers(0, 6), st.integers(2, 45), st.booleans(),

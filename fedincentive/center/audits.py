@@ -89,6 +89,12 @@ def wrong_with(e: Enrol, tags: str | None) -> str:
 # Links
 
 
+def links(run: Run, agreed: Mapping[str, Any]) -> list[str]:
+    """The center's hash chain, a link for each step, one for the end, and in runs with second looks at passes one that
+    draws the last of these: the draws of a run, fixed before it begins."""
+    return beacon.chain(str(run.audit_seed).encode(), run.settings.rounds + 1 + ("rechecks" in agreed["settings"]))
+
+
 def shown(run: Run, name: str) -> tuple[int, str]:
     """Which link the center or an agent showed last, and the link; -1 and the anchor before the first."""
     number, _, link = run.links.get(name, "").partition(":")
@@ -202,12 +208,23 @@ def _draw(run: Run, ended: bool) -> bool:
     withheld = hidden if ended else []
     value = beacon.mixed(terms.digest(run.terms), step, {name: link for name, link in known.items() if link})
     said = {name: words for name, words in first["said"].items() if name not in run.failed}
-    drawn = set(said) if hidden else audits.coins(value, said, run.settings.audit)
+    rule, chance, rechecks = audits.agreed(run.terms)
+    drawn = set(said) if hidden else audits.coins(value, said, chance)
     drawn |= audits.copies({name: words["update"] for name, words in said.items()})
     drawn |= set(first["suspected"]) & set(said)
     tasks: dict[str, list[Any]] = {name: [] for name in sorted(drawn - set(withheld))}
     first.update(value=value, withheld=withheld, late=[] if ended else hidden, tasks=tasks)
+    if rule == audits.RULE:  # no auditor has seen this link, so that none knows whose pass is checked again
+        first["next"] = links(run, run.terms)[step + 1]
+        value = beacon.mixed(value, step + 1, {CENTER: first["next"]})
+    first["again"] = [name for name in tasks if audits.repeated(value, name, rechecks)]
     return True
+
+
+def _decision(run: Run, step: Mapping[str, Any], agent: str) -> str | None:
+    """What was found of an agent in a step; None while another auditor is needed."""
+    again = step["again"] if "again" in step else [agent] * audits.repeated(step["value"], agent)  # an older state
+    return audits.decision(step["tasks"][agent], audits.agreed(run.terms)[0], repeat=agent in again)
 
 
 def asks(run: Run) -> dict[str, list[str]]:
@@ -215,7 +232,7 @@ def asks(run: Run) -> dict[str, list[str]]:
     asked: dict[str, list[str]] = {}
     first: dict[str, Any] = run.audits[0] if run.audits else {"tasks": None}
     for agent, heard in (first["tasks"] or {}).items():
-        if audits.decision(first["value"], agent, heard, audits.rule(run.terms)) is None:
+        if _decision(run, first, agent) is None:
             order = audits.order(first["value"], agent, run.settings.auditors or ())
             asked.setdefault(audits.next_auditor(order, heard), []).append(agent)
     return dict(sorted(asked.items()))
@@ -296,10 +313,9 @@ def hear(run: Run, reports: Mapping[str, Answer], told: Mapping[str, Any]) -> No
 def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
     """The memo of a step; whoever failed counts nothing from that step on. Where nobody was drawn there is no memo,
     except at the end, where it keeps the last links."""
-    tasks, value, step = settled["tasks"], settled["value"], settled["step"]
+    tasks, step = settled["tasks"], settled["step"]
     verdicts = [one for item in settled["heard"] for one in item.get("verdicts", ())]
-    rule = audits.rule(run.terms)
-    failed = [agent for agent, heard in tasks.items() if audits.decision(value, agent, heard, rule) == audits.FAIL]
+    failed = [agent for agent in tasks if _decision(run, settled, agent) == audits.FAIL]
     for agent in (*failed, *settled["withheld"]):
         against = [one["why"] for one in verdicts if (one["agent"], one["found"]) == (agent, audits.FAIL)]
         why = against[0] if against else "it never showed its link"
@@ -320,11 +336,12 @@ def _settle(run: Run, settled: Mapping[str, Any], ended: bool) -> list[Entry]:
         "heard": settled["heard"],
         "failed": failed,
         **({"late": settled["late"]} if settled.get("late") else {}),
+        **({"next": settled["next"]} if "next" in settled else {}),
     }
     if ended:
         known = {name: link_at(run, name, run.trained) for name in (CENTER, *run.agents)}
         inputs["links"] = {name: link for name, link in known.items() if link}
-    return [Entry(run.settings.run, run.round, f"{audits.PREFIX}{step}", rule, inputs, {})]
+    return [Entry(run.settings.run, run.round, f"{audits.PREFIX}{step}", audits.agreed(run.terms)[0], inputs, {})]
 
 
 def extent(run: Run) -> Audits | None:

@@ -402,7 +402,7 @@ class Center:
 
     @cached_property
     def _links(self) -> list[str]:
-        return rounds.links(self.run)
+        return audits.links(self.run, self.run.terms)
 
     def _configure(
         self,

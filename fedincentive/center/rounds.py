@@ -186,7 +186,7 @@ def advance(run: Run, mechanism: Mechanism) -> list[Entry]:
             return entries
     asked = run.agents
     if after == "train" and "draws" in run.terms:
-        asked = beacon.asked(links(run)[run.trained], run.agents, run.terms["sampled"])
+        asked = beacon.asked(audits.links(run, run.terms)[run.trained], run.agents, run.terms["sampled"])
     left = sum(name not in run.failed for name in asked)
     if after == "train" and run.failed and left < mechanism.least(max(left, 1)):
         after, run.status = "confirm", "stopped"
@@ -243,14 +243,14 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
         for name in run.agents:
             agents[name]["anchor"] = run.anchors[name]
         signed["auditors"] = {name: keys.public[name].vkey for name in sorted(settings.auditors or ())}
-        signed["anchor"] = beacon.anchor(links(run))
     begun = run.copy()
     mechanism.start(begun)
     moved = {name: points for name, points in begun.s.items() if points != run.s0[name]}
     paid = {p.name: {"rules": list(p.used()), "terms": p.terms()} for p in mechanism.payments}
-    if settings.audited:
-        signed["lag"] = lag(paid)
     told = {key: value for key, value in mechanism.public().items() if key != "payments"}
+    anchor = beacon.anchor(audits.links(run, {"settings": told}))
+    if settings.audited:
+        signed |= {"anchor": anchor, "lag": lag(paid)}
     return dict(
         terms.texts(
             {
@@ -266,7 +266,7 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
                 "owed": settings.most_owed,
                 **signed,
                 **({"start": moved} if moved else {}),
-                "draws": beacon.anchor(links(run)) if settings.sampled and settings.sampled < run.n else None,
+                "draws": anchor if settings.sampled and settings.sampled < run.n else None,
                 "agents": agents,
             }
         )
@@ -276,11 +276,6 @@ def agree(run: Run, mechanism: Mechanism, oracles: Oracles, keys: KeyRing | None
 def draws(run: Run) -> bool:
     """Whether anything is drawn from the center's hash chain: who is asked, or who is audited."""
     return "draws" in run.terms or "anchor" in run.terms
-
-
-def links(run: Run) -> list[str]:
-    """The center's hash chain, a link for each step and one for the end: the draws of a run, fixed before it begins."""
-    return beacon.chain(str(run.audit_seed).encode(), run.settings.rounds + 1)
 
 
 def agreed(run: Run, reports: Reports, told: Told) -> Entry:

@@ -1,9 +1,9 @@
 """The audits of a signed run, derived again: who was drawn, by whom each was looked at, and what follows.
 
-An `audit-STEP` entry (rule audit/2, in older runs audit/1) keeps what auditors found of a training round.
+An `audit-STEP` entry (rule audit/3, in older runs audit/2 or audit/1) keeps what auditors found of a training round.
 
     {"terms", "step", "withheld": [agents without a link], "suspected": [agents], "failed": [agents],
-     "late": [agents whose link was not waited for],
+     "late": [agents whose link was not waited for], "next": the center's link after those that drew (audit/3),
      "heard": [{"auditor", "nonce", "seen", "verdicts": [...], "signature"} or {"auditor", "silent": [agents]}, ...],
      "links": {name: link}}
 
@@ -13,7 +13,7 @@ for which somebody was drawn and that has no such entry was skipped.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Any
 
 from ..errors import ProvenanceError
@@ -30,7 +30,7 @@ class AuditTrail:
 
     def __init__(self, run: str, terms: Terms) -> None:
         self.run, self.terms = run, terms
-        self.rule = audits.FIRST if terms.lag is None else audits.RULE
+        self.rule = terms.audit_rule
         self.keys: dict[str, PublicKey] = {}
         for auditor, text in terms.auditors.items():
             try:
@@ -132,7 +132,8 @@ class AuditTrail:
         if given["withheld"] != withheld or given.get("late", []) != late:
             yield "audit", f"{given['withheld']} are said to have withheld a link, {withheld} did, late are {late}."
         agents |= set(given["suspected"]) & (set(self.open[0]["updates"]) - set(self.failed))
-        found = yield from self._heard(body, value, {agent: [] for agent in sorted(agents)})
+        again = yield from self._again(given, value, sorted(agents))
+        found = yield from self._heard(body, value, {agent: [] for agent in sorted(agents)}, again)
         failed = [agent for agent, verdict in found.items() if verdict == audits.FAIL]
         for agent in (agent for agent, verdict in found.items() if verdict is None):
             yield "audit", f"{agent!r} was drawn to be audited in step {number}, and that was not decided."
@@ -143,8 +144,19 @@ class AuditTrail:
         self.open.pop(0)
         return taken
 
+    def _again(self, given: Mapping[str, Any], value: str, agents: list[str]) -> Generator[Problem, None, set[str]]:
+        """The agents of whom a pass is checked again."""
+        if self.rule == audits.RULE:
+            number = given["step"] + 2
+            if self._link(CENTER, number) is None:
+                yield from self.show(number, {CENTER: given["next"]})
+            elif given["next"] != self._link(CENTER, number):
+                yield "beacon", f"the link of {CENTER!r} for step {number} is not the one it showed."
+            value = beacon.mixed(value, number, {CENTER: given["next"]})
+        return {agent for agent in agents if audits.repeated(value, agent, self.terms.rechecks)}
+
     def _heard(
-        self, body: Body, value: str, heard: dict[str, list[tuple[str, str]]]
+        self, body: Body, value: str, heard: dict[str, list[tuple[str, str]]], again: Collection[str]
     ) -> Generator[Problem, None, dict[str, str | None]]:
         """Each verdict is signed, and from the auditor whose turn it was."""
         for item in body["inputs"]["heard"]:
@@ -156,14 +168,14 @@ class AuditTrail:
                 if not self._signed(body, item):
                     yield "signature", f"auditor {auditor!r} did not sign what is said in its name."
             for agent, what in said.items():
-                if agent not in heard or audits.decision(value, agent, heard[agent], self.rule) is not None:
+                if agent not in heard or audits.decision(heard[agent], self.rule, repeat=agent in again) is not None:
                     yield "audit", f"{auditor!r} was asked about {agent!r}, who was not drawn or was decided on."
                     continue
                 order = audits.order(value, agent, self.terms.auditors)
                 if audits.next_auditor(order, heard[agent]) != auditor:
                     yield "audit", f"{auditor!r} looked at {agent!r}, it was another auditor's turn."
                 heard[agent].append((auditor, what))
-        return {agent: audits.decision(value, agent, of, self.rule) for agent, of in heard.items()}
+        return {agent: audits.decision(of, self.rule, repeat=agent in again) for agent, of in heard.items()}
 
     def _signed(self, body: Body, item: Mapping[str, Any]) -> bool:
         claim = {key: item[key] for key in ("nonce", "seen", "verdicts") if key in item}

@@ -2,7 +2,7 @@
 
 Beside the payments' own rules there are memos, which post nothing: terms, a commitment, signed reports, a dispute, the
 end of a period, a payout that was settled, the audits of a step, what updates were worth, a changed key (terms/1,
-commitment/1, reports/1, dispute/1, close/1, payout/1, audit/2, worth/1, key/1). A reversal posts the corrected entry
+commitment/1, reports/1, dispute/1, close/1, payout/1, audit/3, worth/1, key/1). A reversal posts the corrected entry
 with the other sign (reversal/1, with signatures reversal/2), a transfer what a person decided (transfer/1, transfer/2).
 The terms are a run's first entry. They fix who is paid, by which rules, at which price and how often; a run of an older
 release has none, and is held to its commitment as far as that goes.

@@ -43,6 +43,7 @@ KINDS = {
     "reports/1": ("reports-contribute", "reports-train", "reports-value"),
     "audit/1": ("audit",),
     "audit/2": ("audit",),
+    "audit/3": ("audit",),
     "worth/1": ("worth",),
     "key/1": ("key",),
     "contribution/1": ("settlement",),
@@ -71,7 +72,7 @@ KINDS = {
     "close/1": ("close",),
     "payout/1": ("payout",),
 }
-AUDITS = ("audit/1", "audit/2")  # the second one in runs whose terms have a lag
+AUDITS = ("audit/1", "audit/2", "audit/3")  # the second one where terms have a lag, the third where they have rechecks
 MEMOS = ("dispute/1", "close/1", "payout/1")  # may come after later rounds; their kinds may end with a digest
 PAYS = {
     **dict.fromkeys(("contribution/1", "tranche/1", "tranche/2", "clawback/1"), "contribution"),
@@ -846,7 +847,7 @@ def hold_worth(given: Body, agents: Body | None, so_far: Body, complain: Complai
 
 def deposit(agreed: Body, points: int, n: int, *, newer: bool) -> int:
     """The least deposit for these points among n agents, in minor units, rounded up; by deposit/2 where `newer`."""
-    q, delta, kept = exact(agreed["audit"]), exact(agreed["detection"]), -(-points // exactly(agreed["scale"]))
+    q, delta, kept = chance_of_audit(agreed), exact(agreed["detection"]), -(-points // exactly(agreed["scale"]))
     earned = exact(agreed["beta"]) * kept * n / (exactly(agreed["rounds"]) * min(agreed.get("sampled", n), n))
     missed = (1 - delta) ** min(exactly(agreed["openings"]), kept)
     invented = earned / (q * (1 - missed)) - earned if missed != 1 else Fraction(0)
@@ -854,6 +855,12 @@ def deposit(agreed: Body, points: int, n: int, *, newer: bool) -> int:
     steered = exact(agreed["steering"]) * (1 / q + exactly(agreed["lag"])) * (kappa if newer else 1)
     least = max(invented, earned / q - earned + steered) * (1 if newer else kappa)
     return -(-least * exactly(agreed["minor"]) // 1)
+
+
+def chance_of_audit(agreed: Body) -> Fraction:
+    """Second looks at passes are part of `audit`, but where that is 1, and in runs that agreed on no `rechecks`."""
+    asked = exact(agreed["audit"])
+    return asked / (1 + exact(agreed.get("rechecks", 0))) if asked < 1 else asked
 
 
 def each_step(terms: Body) -> list[str]:
@@ -1182,7 +1189,11 @@ class Examined:
     def __init__(self, run: str, terms: Body, digest: str, signatures: Signatures) -> None:
         self.run, self.terms, self.signatures = run, digest, signatures
         self.keys, self.rounds = terms["auditors"], exactly(terms["rounds"])
-        self.limit = int(float(terms["settings"]["audit"]) * 2**64)
+        told = terms["settings"]
+        self.rule = AUDITS[2 if "rechecks" in told else "lag" in terms]
+        newer = self.rule == AUDITS[2]
+        self.limit = int((chance_of_audit(told) if newer else float(told["audit"])) * 2**64)
+        self.again = int((exact(told["rechecks"]) if newer else 0.1) * 2**64)
         self.chains = {agent: (-1, agreed["anchor"]) for agent, agreed in terms["agents"].items()}
         self.agents = sorted(self.chains)
         self.chains["center"] = (-1, terms["anchor"])
@@ -1190,6 +1201,7 @@ class Examined:
         self.steps: list[Body] = []  # not settled yet
         self.trained, self.over = 0, False
         self.failed: dict[str, int] = {}
+        self.twice: set[str] = set()  # of whom a pass is checked again in the step at hand
 
     def show(self, step: int, links: Body, complain: Complain) -> None:
         for name, link in links.items():
@@ -1253,7 +1265,7 @@ class Examined:
         over = "links" in given
         if body["kind"] != f"audit-{number}" or given["terms"] != self.terms:
             complain("audit", "it is of another step, or for other terms")
-        if body["rule"] != AUDITS[self.lag is not None]:
+        if body["rule"] != self.rule:
             complain("audit", "its rule is not the one of the terms")
         if over:
             if self.trained != self.rounds and not self.failed:  # too few may be left to train on
@@ -1273,9 +1285,20 @@ class Examined:
         value, drawn, hidden, late = draw
         drawn |= set(given["suspected"]) & set(step["updates"]) - set(self.failed)
         votes: dict[str, list[tuple[str, str]]] = {agent: [] for agent in sorted(drawn)}
+        second = value
+        if self.rule == AUDITS[2]:  # the center's next link, which no auditor had seen, draws who is checked again
+            at, link = self.chains["center"]
+            after = {"center": given["next"] if at <= number + 2 else hashed_back(link, at - number - 2)}
+            if at <= number + 2:
+                self.show(number + 2, after, complain)
+            if after["center"] != given["next"]:
+                complain("beacon", f"the center's link for step {number + 2} is not the one it showed")
+            text = f"fedincentive/beacon/1\n{value}\n{number + 2}\n{canonical({'center': given['next']})}"
+            second = sha256(text.encode()).hexdigest()
+        self.twice = {agent for agent in drawn if drawn_number(second, f"repeat\n{agent}") < self.again}
         for item in given["heard"]:
             self.hear(body, item, value, votes, complain)
-        ends = {agent: self.decision(value, agent, heard) for agent, heard in votes.items()}
+        ends = {agent: self.decision(agent, heard) for agent, heard in votes.items()}
         for agent in [agent for agent, end in ends.items() if end is None]:
             complain("audit", f"{agent!r} was drawn to be audited in step {number}, and that was not decided")
         failed = [agent for agent, end in ends.items() if end == "fail"]
@@ -1301,7 +1324,7 @@ class Examined:
             if not good or any(one["step"] != self.steps[0]["step"] for one in item["verdicts"]):
                 complain("signature", f"auditor {auditor!r} did not sign what is said in its name")
         for agent, word in found.items():
-            if agent not in votes or self.decision(value, agent, votes[agent]) is not None:
+            if agent not in votes or self.decision(agent, votes[agent]) is not None:
                 complain("audit", f"{auditor!r} was asked about {agent!r}, who was not drawn or was decided on")
                 continue
             silent = [name for name, told in votes[agent] if told == "silent"]
@@ -1316,11 +1339,11 @@ class Examined:
                 complain("audit", f"{auditor!r} looked at {agent!r}, it was another auditor's turn")
             votes[agent].append((auditor, word))
 
-    def decision(self, value: str, agent: str, heard: list[tuple[str, str]]) -> str | None:
-        """A pass that is not repeated, or what two auditors found."""
+    def decision(self, agent: str, heard: list[tuple[str, str]]) -> str | None:
+        """A pass that is not checked again, or what two auditors found."""
         found = [word for _, word in heard if word != "silent"]
         alone = self.lag is None or len(found) == len(heard)  # that an auditor was silent is the center's word
-        if found == ["pass"] and alone and drawn_number(value, f"repeat\n{agent}") >= int(0.1 * 2**64):
+        if found == ["pass"] and alone and agent not in self.twice:
             return "pass"
         return next((word for word in ("pass", "fail") if found.count(word) >= 2), None)
 

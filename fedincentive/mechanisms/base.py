@@ -21,7 +21,9 @@ PUBLIC = (
     "value_per_nat", "loss_cap", "report_values", "seed", "scale", "minor",
 )  # fmt: skip
 GAMMA = 0.5  # the paper's, where s and w move together
-AUDITED = ("auditors", "audit", "detection", "openings", "steering", "colluding", "threads")  # in an audited run
+AUDITED = (
+    "auditors", "audit", "rechecks", "detection", "openings", "steering", "colluding", "threads",
+)  # fmt: skip
 
 
 class Mechanism:

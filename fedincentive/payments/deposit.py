@@ -5,10 +5,11 @@
     kappa = (n - 1)/(n - m)                            m agents together get the forfeits' shares of m - 1 of them
     D = ceil(max{ g (1/(q rho) - 1), g (1/q - 1) + kappa V (1/q + L) })
 
-q is the chance of an audit, V what one round of steering the model can gain, L the rounds from a bad one to its
-verdict. A round of invented points gains g with chance 1 - q rho and costs D otherwise; what touches the update or the
-count is found by re-execution with chance q, and may steer until the verdict. Shares of a forfeit go to all the others,
-failed or not: were the failed left out, an accomplice's share would grow.
+q is the chance of an audit (`audit`/(1 + `rechecks`), as second looks at passes are part of `audit`), V what one round
+of steering the model can gain, L the rounds from a bad one to its verdict. A round of invented points gains g with
+chance 1 - q rho and costs D otherwise; what touches the update or the count is found by re-execution with chance q, and
+may steer until the verdict. Shares of a forfeit go to all the others, failed or not: were the failed left out, an
+accomplice's share would grow.
 
 Of all that a point earns and of every forfeit, m agents together feel the same part, 1/kappa: the others' payments
 give the rest back to them. So what lies about points needs the same D of one agent and of many; only V, which is no
@@ -35,6 +36,7 @@ import numpy as np
 
 from ..entry import ESCROW, Entry
 from ..errors import PaymentError, SettingError
+from ..provenance.audits import chance
 from ..run import Run
 from ..terms import Terms
 from .base import Array, Body, Event, Memory, Payment, Problem, When
@@ -151,6 +153,7 @@ class Deposit(Payment):
     scale: int = SCALE
     minor: int = MINOR
     lag: int = LAG
+    rechecks: float = 0.0  # as in older terms, whose second looks came on top of `audit`
 
     name = "deposit"
     kinds = ("deposit", "forfeit", "refund")
@@ -168,6 +171,11 @@ class Deposit(Payment):
 
     # How much
 
+    @property
+    def chance(self) -> Fraction:
+        """That an agent is audited in a step."""
+        return chance(self.audit, self.rechecks)
+
     def of_points(self, s: int, n: int, *, older: bool = False) -> int:
         """D for s points in fixed point, in minor units; it never falls with s."""
         money = least(
@@ -175,7 +183,7 @@ class Deposit(Payment):
             n,
             beta=self.beta,
             rounds=self.rounds,
-            audit=Fraction(str(self.audit)),
+            audit=self.chance,
             detection=Fraction(str(self.detection)),
             openings=self.openings,
             steering=self.steering,
@@ -207,7 +215,8 @@ class Deposit(Payment):
     def due(self, run: Run, event: Event) -> Entry | None:
         held = self.memory(run).get("held", {})
         if event.phase == "commit":
-            return self.entry(run, {"deposits": self.deposits(run.s_max)})
+            agreed = {agent: int(run.terms["agents"][agent]["deposit"]) for agent in run.agents}  # maybe by older rules
+            return self.entry(run, {"deposits": agreed})
         failed = {agent: run.failed[agent] for agent in run.agents if agent in run.failed and agent in held}
         if event.phase == "audit" and failed:
             inputs = {"failed": failed, "deposits": {agent: held[agent] for agent in failed}}
@@ -285,13 +294,13 @@ class Deposit(Payment):
         return replace(self, beta=price)
 
     def summary(self, oracles: Oracles | None = None) -> str:
-        return f"deposits, audited with probability {self.audit:g}, {self.openings} records opened"
+        return f"deposits, audited with probability {float(self.chance):.3g}, {self.openings} records opened"
 
     def notes(self, n: int) -> tuple[str, ...]:
         together = min(self.colluding, n - 1)
         return (
             f"A deposit is lost where an audit fails and given back after the last one. It covers up to {together} "
-            f"agents acting together, audits with probability {self.audit:g}, {self.openings} opened records each "
-            f"known with probability {self.detection:g}, and {float(self.steering):g} gained by a round of steering."
+            f"agents acting together, audits with probability {float(self.chance):.3g}, {self.openings} opened records "
+            f"each known with probability {self.detection:g}, and {float(self.steering):g} gained by a round of steering."
             + ("" if self.openings else " Invented records are not looked for and not covered (openings: 0)."),
         )

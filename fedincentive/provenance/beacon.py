@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from hashlib import sha256
 
 from ..entry import canonical
@@ -60,12 +61,12 @@ def back(link: str, steps: int) -> str:
     return here.hex()
 
 
-def mixed(terms: str, step: int, links: Mapping[str, str]) -> str:
-    """One value from everybody's links of a step, under the digest of the run's terms."""
-    return sha256(f"fedincentive/beacon/1\n{terms}\n{step}\n{canonical(dict(links))}".encode()).hexdigest()
+def mixed(under: str, step: int, links: Mapping[str, str]) -> str:
+    """One value from everybody's links of a step, under the digest of the run's terms or an earlier value."""
+    return sha256(f"fedincentive/beacon/1\n{under}\n{step}\n{canonical(dict(links))}".encode()).hexdigest()
 
 
-def drawn(value: str, label: str, chance: float) -> bool:
+def drawn(value: str, label: str, chance: Fraction | float) -> bool:
     """A coin that lands heads with this chance.
 
     >>> [drawn("00", label, 0.5) for label in "efgh"]

@@ -23,6 +23,7 @@ Run = dict[str, Any]
 def deposit(run: Run, points: int) -> int:
     """In minor units: what makes one round of lying lose on average, for a pair that shares what comes back."""
     n, q, s = len(run["s_max"]), Fraction(run["audit"]), math.ceil(Fraction(points, run["scale"]))
+    q = q if q == 1 else q / (1 + Fraction(run["rechecks"]))  # the rest of q is for second looks at passes
     earned = Fraction(run["beta"]) * s / run["rounds"] / Fraction(run["sampled"] or n, n)
     seen = 1 - math.prod([1 - Fraction(run["detection"])] * min(run["openings"], s), start=Fraction(1))
     partners = min(run["colluding"], n - 1)
@@ -106,7 +107,10 @@ def vectors(seed: int = 7) -> list[dict]:
             "detection": rng.choice(["0.9", "0.5", "1.0"]), "openings": rng.choice([0, 1, 10]),
             "steering": rng.choice(["0", "0.3"]), "colluding": rng.choice([1, 2, 3]),
         }  # fmt: skip
-        found.append({**run, "entries": play(run)})
+        found.append(run)
+    for run in found:
+        run["rechecks"] = rng.choice(["0.1", "0.25", "0.0"])
+        run["entries"] = play(run)
     return found
 
 

@@ -65,12 +65,24 @@ def test_an_auditor_of_the_centers_choice_is_found(tmp_path: Path, monkeypatch: 
 def test_a_pass_that_was_not_repeated_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repeated, due = audits.repeated, []
 
-    def never(value: str, agent: str) -> bool:
-        due.append(repeated(value, agent))
+    def never(value: str, agent: str, share: Any) -> bool:
+        due.append(repeated(value, agent, share))
         return False
 
     found = cheating(tmp_path, monkeypatch, audits, "repeated", never, rounds=12)
     assert found == (["audit"] if any(due) else [])  # once in 157 runs none of 48 passes is to be repeated
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_another_link_than_the_next_one_cannot_draw_second_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    settle = center_audits._settle
+
+    def choosing(run: Any, settled: Any, ended: bool) -> Any:
+        return settle(run, {**settled, "next": "0" * 64} if settled["step"] == step else settled, ended)
+
+    assert "beacon" in cheating(tmp_path, monkeypatch, center_audits, "_settle", choosing)
 
 
 def test_a_fail_that_counts_as_a_pass_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

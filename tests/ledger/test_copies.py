@@ -58,6 +58,15 @@ def test_deposits_by_the_first_rule_verify_for_ever(tmp_path):
     assert standalone.check((OLD / "deposit1.jsonl").read_text().splitlines(keepends=True))[0] == []
 
 
+def test_audits_by_the_second_rule_verify_for_ever(tmp_path):
+    """With q = 0.4; a pass was checked again, and with q/1.1, as by audit/3, other agents would have been drawn."""
+    assert command("ledger", "import", OLD / "audit2.jsonl", tmp_path / "old.db").exit_code == 0
+    with ledger.read(tmp_path / "old.db") as book:
+        assert verify(book, recompute=True).clean
+        assert {"audit/2", "deposit/2", "forfeit/1"} <= {record.entry.rule for record in book.entries()}
+    assert standalone.check((OLD / "audit2.jsonl").read_text().splitlines(keepends=True))[0] == []
+
+
 def test_an_import_needs_a_new_ledger(target):
     with ledger.open(target) as book:
         book.append(simple())

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited import balances, book_of, played, standing_in
+from audited import balances, book_of, due, played, run_of, standing_in
 
-from fedincentive import payments
+from fedincentive import mechanisms, payments
 from fedincentive.errors import PaymentError
 from fedincentive.ledger import Entry, payout, standalone
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.statement import statement
 from fedincentive.ledger.verify import verify
+from fedincentive.payments import Event
 
 __all__ = ["standing_in"]
 pytestmark = pytest.mark.usefixtures("standing_in")
@@ -68,7 +69,7 @@ def test_both_verifiers_derive_every_amount(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("vector", VECTORS, ids=range(len(VECTORS)))
 def test_the_amounts_are_those_of_a_third_writing(tmp_path: Path, vector: Fields) -> None:
     given = {key: vector[key] for key in ("rounds", "sampled", "beta", "openings", "steering", "colluding", "minor")}
-    given |= {key: float(vector[key]) for key in ("audit", "detection")}
+    given |= {key: float(vector[key]) for key in ("audit", "rechecks", "detection")}
     points = vector["delivered"]
     entries = played(
         vector["s_max"],
@@ -93,11 +94,19 @@ def test_a_full_run_pays_what_one_without_audits_pays() -> None:
     assert plain == payments.contribution.amounts("0.5", S, rotation=3)
 
 
+def test_what_was_agreed_is_deposited_whatever_would_be_asked_for_now() -> None:
+    """A run whose terms are of an older release is resumed: its second looks at passes came on top of `audit`."""
+    run, _ = run_of(S, rechecks=0.0)
+    resumed = mechanisms.get(run.settings.mechanism, dataclasses.replace(run.settings, rechecks=0.1))
+    (entry,) = due(run, resumed, Event("commit"))
+    assert entry.inputs["deposits"] == payments.Deposit(Fraction(1, 2), 4, 0.5).deposits(S)
+
+
 def test_who_fails_counts_nothing_from_that_step_on_and_loses_its_deposit() -> None:
     """By hand: b is charged like one that stayed away from step 1 on, and a, c, d share its deposit."""
     caught = balances(played(S, failed={2: {"b": 1}}))
     away = balances(played(S, lambda step, asked: {**S, "b": 0 if step > 0 else S["b"]}))
-    deposit = payments.Deposit(Fraction(1, 2), 4, 0.5).deposits(S)["b"]
+    deposit = payments.Deposit(Fraction(1, 2), 4, 0.5, rechecks=0.1).deposits(S)["b"]
     assert caught["b"] == away["b"] - deposit
     for other in "acd":
         assert abs(Fraction(caught[other] - away[other]) - Fraction(deposit, 3)) < 1

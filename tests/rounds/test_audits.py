@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,42 @@ def test_what_auditors_find_is_added_to_a_copy_of_the_run_alone(tmp_path: Path) 
 def test_coins_fall_as_often_as_agreed_and_nobody_is_spared(tmp_path: Path) -> None:
     value = beacon.mixed("terms", 1, {"a": "x"})
     agents = [f"agent-{i}" for i in range(20_000)]
-    drawn = audits.coins(value, agents, 0.1)
-    assert abs(len(drawn) / 20_000 - 0.1) < 0.0065  # three standard deviations
+    drawn = audits.coins(value, agents, audits.chance(0.1, 0.25))
+    assert abs(len(drawn) / 20_000 - 0.08) < 0.006  # three standard deviations
     firsts = [audits.order(value, agent, AUDITORS)[0] for agent in agents]
     assert all(abs(firsts.count(auditor) / 20_000 - 1 / 3) < 0.01 for auditor in AUDITORS)
-    repeated = sum(audits.repeated(value, agent) for agent in agents)
-    assert abs(repeated / 20_000 - 0.1) < 0.0065
+    again = {agent for agent in agents if audits.repeated(value, agent, 0.25)}
+    assert abs(len(again) / 20_000 - 0.25) < 0.0095
+    assert abs((len(drawn) + len(drawn & again)) / 20_000 - 0.1) < 0.009  # second looks are part of `audit`
+
+
+@pytest.mark.parametrize(("rechecks", "looks"), [(0.0, 1), (1.0, 2)])
+def test_passes_are_checked_again_as_often_as_agreed(tmp_path: Path, rechecks: float, looks: int) -> None:
+    table = Audited(tmp_path, rechecks=rechecks)
+    assert table.play() == {} and table.findings() == []
+    looked = [one["agent"] for memo in table.memos for item in memo.inputs["heard"] for one in item["verdicts"]]
+    assert sorted(looked) == sorted(NAMES * 5 * looks)
+
+
+def test_the_terms_say_how_often_anybody_is_audited(tmp_path: Path) -> None:
+    agreed = Audited(tmp_path, audit=0.1).center.run.terms
+    assert audits.agreed(agreed) == ("audit/3", Fraction(1, 11), Fraction(1, 10))
+    del agreed["settings"]["rechecks"]
+    assert audits.agreed(agreed) == ("audit/2", 0.1, 0.1)
+    del agreed["lag"]
+    assert audits.agreed(agreed) == ("audit/1", 0.1, 0.1)
+
+
+def test_no_auditor_can_know_whose_pass_is_checked_again(tmp_path: Path) -> None:
+    table = Audited(tmp_path)
+    for step in range(5):
+        play_until(table.center, table.players, "audit", step)
+        draws, told = table.center.run.audits[0]["next"], table.center.broadcast()
+        assert table.center.run.audits[0]["step"] == step
+        seen = json.dumps([told.settings, told.audits, told.reveal, list(to_jsonl(table.book))])
+        links = beacon.chain(str(table.center.run.audit_seed).encode(), 7)
+        assert links[step + 1] in seen and draws == links[step + 2] not in seen
+        play_until(table.center, table.players, "train" if step < 3 else "confirm")
 
 
 # Auditors who disagree, lie or are silent
