@@ -259,7 +259,8 @@ def honest(federation: Federation, wanted: int) -> None:
         center = federation.play(f"liar-{k}", 10, liar="agent-03", auditors=AUDITORS, audit=0.3).center
         found += "agent-03" in center.run.failed
         assert set(center.run.failed) <= {"agent-03"}
-    print(f"a liar among ten, q = 0.3, 10 steps: found in {found} of 20 runs (expected {1 - float(1 - chance(0.3, 0.1)) ** 10:.0%})")
+    expected = 1.0 - float(1 - chance(0.3, Settings().rechecks)) ** 10
+    print(f"a liar among ten, q = 0.3, 10 steps: found in {found} of 20 runs (expected {expected:.0%})")
     lengths = [federation.play(f"long-{n}", n, auditors=AUDITORS, audit=0.1).size for n in (20, 40, 80)]
     growth = ", ".join(f"{size / 1000:.0f} kB" for size in lengths)
     signed = federation.play("signed", 30).size

@@ -215,7 +215,9 @@ def test_a_budget_bounds_what_an_agent_owes_while_it_delivers() -> None:
             enrol(made, enrolled(c=bad))
 
 
-AUDITED = {"auditors": ["x", "y", "z"], "audit": 0.1, "detection": 0.9, "rounds": 40, "beta": "0.08"}
+AUDITED = {
+    "auditors": ["x", "y", "z"], "audit": 0.1, "rechecks": 0.0, "detection": 0.9, "rounds": 40, "beta": "0.08",
+}  # fmt: skip
 
 
 def test_who_cannot_pay_the_deposit_counts_with_what_it_covers(caplog) -> None:
