@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from . import beacon
@@ -34,6 +35,7 @@ Chance = Fraction | float  # older rules have floats, and the coins that go with
 Heard = Sequence[tuple[str, str]]  # (auditor, what it found), in order
 
 
+@cache
 def chance(audit: float, rechecks: float) -> Fraction:
     """That an agent is audited in a step: second looks at passes are part of what `audit` says, unless it is 1.
 

@@ -26,10 +26,10 @@ def chain(secret: bytes, length: int) -> list[str]:
     >>> follows(links[1], links[2]), follows(links[2], links[1])
     (True, False)
     """
-    links = [sha256(b"fedincentive/chain/1\n" + secret).hexdigest()]
+    links = [sha256(b"fedincentive/chain/1\n" + secret).digest()]
     while len(links) < length:
-        links.append(back(links[-1], 1))
-    return links[::-1]
+        links.append(sha256(links[-1]).digest())
+    return [link.hex() for link in reversed(links)]
 
 
 def links_of(key: PrivateKey, place: Mapping[str, str], steps: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "rounds"))
 from commands import command  # noqa: E402
 from table import answer, play_until  # noqa: E402
-from test_audits import Audited  # noqa: E402
+from test_audits import Audited, Hides  # noqa: E402
 
 from fedincentive import ledger  # noqa: E402
 from fedincentive.center import audits as center_audits  # noqa: E402
@@ -73,16 +73,23 @@ def test_a_pass_that_was_not_repeated_is_found(tmp_path: Path, monkeypatch: pyte
     assert found == (["audit"] if any(due) else [])  # once in 157 runs none of 48 passes is to be repeated
 
 
-@pytest.mark.parametrize("step", [1, 4])
+@pytest.mark.parametrize(("step", "waits"), [(1, False), (4, False), (1, True)])
 def test_another_link_than_the_next_one_cannot_draw_second_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, waits: bool
 ) -> None:
+    """Nor where it was shown before the verdict, which had to wait for an agent's link."""
     settle = center_audits._settle
 
     def choosing(run: Any, settled: Any, ended: bool) -> Any:
         return settle(run, {**settled, "next": "0" * 64} if settled["step"] == step else settled, ended)
 
-    assert "beacon" in cheating(tmp_path, monkeypatch, center_audits, "_settle", choosing)
+    table = Audited(tmp_path, **PAID)
+    if waits:
+        Hides(table.player("practice"), (step + 1, step + 2))
+    with monkeypatch.context() as changed:
+        changed.setattr(center_audits, "_settle", choosing)
+        table.play()
+    assert "beacon" in table.findings()
 
 
 def test_a_fail_that_counts_as_a_pass_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
