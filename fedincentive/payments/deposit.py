@@ -301,7 +301,7 @@ class Deposit(Payment):
         return (
             f"A deposit is lost where an audit fails and given back after the last one. It covers up to {together} "
             f"agents acting together, audits with probability {float(self.chance):.3g}, {self.openings} opened "
-            f"records each known with probability {self.detection:g}, and {float(self.steering):g} gained by a round of "
-            "steering."
+            f"records each known with probability {self.detection:g}, and {float(self.steering):g} gained by a round "
+            "of steering."
             + ("" if self.openings else " Invented records are not looked for and not covered (openings: 0)."),
         )
