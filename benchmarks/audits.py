@@ -214,7 +214,7 @@ class Federation:
 ROUNDS = 25
 GAME = {"mechanism": "2p-upbred", "beta": "0.15", "cost": 0.07, "value_per_nat": 60.0, "learning_rate": 0.1}
 RUNS = {  # what is trained: the site, the epochs, how many pairs of runs
-    "a network, 5 epochs": (CountedNetwork, 5, 5),
+    "a network, 5 epochs": (CountedNetwork, 5, 3),
     "softmax, 1 epoch": (CountedSoftmax, 1, 5),
 }
 
