@@ -38,6 +38,18 @@ FEDINCENTIVE_INLINE typename E::Vector halfway(typename E::Vector a, typename E:
   return reinterpret_cast<typename E::Vector>(middle);
 }
 
+// The greatest number below a; below -infinity a NaN, which is below all.
+template <class E>
+FEDINCENTIVE_INLINE typename E::Vector number_below(typename E::Vector a) {
+  using Mask = typename E::Mask;
+  constexpr int sign = sizeof(typename E::Lane) * 8 - 1;
+  const Mask zero = reinterpret_cast<Mask>(a == typename E::Vector{});
+  const Mask minus = Mask{} + static_cast<typename E::Count>(uint64_t{1} << sign);
+  Mask bits = (zero & minus) | (~zero & reinterpret_cast<Mask>(a));
+  bits += 1 | ~(bits >> sign);
+  return reinterpret_cast<typename E::Vector>(bits);
+}
+
 template <class E>
 FEDINCENTIVE_INLINE typename E::Vector choose(typename E::Mask where, typename E::Vector a, typename E::Vector b) {
   using Mask = typename E::Mask;
@@ -189,14 +201,254 @@ FEDINCENTIVE_INLINE Range<E> range_of(const typename E::Lane* row, int64_t clien
   return range;
 }
 
-// The least and the greatest of the kept values of a row: of one search each.
+// Where a cut is among the values of a row: above `low` and up to `high`, which need not be among them, and how many or
+// what weight is not above either. A guess only counts, which is three times as fast as a search; what is left between
+// few values is searched.
+template <class E>
+struct Bracket {
+  using Vector = typename E::Vector;
+  using Mask = typename E::Mask;
+  using Lane = typename E::Lane;
+  const Lane* row;
+  Lane wanted, doubt, half;  // up to the cut; what rounding may have added; half of one client's
+  Vector low, high, under, upto;
+
+  // At first NaN, as nothing is not above it, and infinity.
+  Bracket(const Lane* row, double wanted, double doubt, double half, double all)
+      : row(row),
+        wanted(static_cast<Lane>(wanted)),
+        doubt(static_cast<Lane>(doubt)),
+        half(static_cast<Lane>(half)),
+        low(Vector{} + static_cast<Lane>(__builtin_nan(""))),
+        high(Vector{} + static_cast<Lane>(__builtin_inf())),
+        under{},
+        upto(Vector{} + static_cast<Lane>(all)) {}
+
+  FEDINCENTIVE_INLINE void decide(Vector pivot, Vector amount) {
+    const Mask reached = reinterpret_cast<Mask>(amount > Vector{} + (wanted + doubt)) &
+                         reinterpret_cast<Mask>(pivot < high);
+    const Mask missed = reinterpret_cast<Mask>(amount < Vector{} + (wanted - doubt));
+    high = choose<E>(reached, pivot, high);
+    upto = choose<E>(reached, amount, upto);
+    low = choose<E>(missed, pivot, low);
+    under = choose<E>(missed, amount, under);
+  }
+  FEDINCENTIVE_INLINE Mask open() const {
+    return reinterpret_cast<Mask>(low != low) |
+           reinterpret_cast<Mask>(high == Vector{} + static_cast<Lane>(__builtin_inf()));
+  }
+  FEDINCENTIVE_INLINE void close(const Range<E>& range) {
+    low = choose<E>(reinterpret_cast<Mask>(low != low), number_below<E>(range.least), low);
+    high = smaller(range.most, high);
+  }
+  // Where the cut would be if the values were spread evenly.
+  FEDINCENTIVE_INLINE Vector guess() const {
+    const Vector even = low + (high - low) * ((wanted + half - under) / (upto - under + 2 * half));
+    const Mask inside = reinterpret_cast<Mask>(even > low) & reinterpret_cast<Mask>(even < high);
+    return choose<E>(inside, even, halfway<E>(low, high));
+  }
+  // Of counts: the first value above `low`, or the last up to `high`.
+  FEDINCENTIVE_INLINE Mask is_next() const { return reinterpret_cast<Mask>(under + half == Vector{} + wanted); }
+  FEDINCENTIVE_INLINE Mask is_last() const { return reinterpret_cast<Mask>(upto - half == Vector{} + wanted); }
+  FEDINCENTIVE_INLINE Mask is_found() const { return is_next() | is_last(); }
+};
+
+// How many values of each row are not above its pivot.
+template <class E>
+struct Numbers {
+  template <int N>
+  FEDINCENTIVE_INLINE void upto(int64_t clients, const typename E::Lane* const (&rows)[N],
+                                const typename E::Vector (&pivots)[N], typename E::Vector (&amounts)[N]) const {
+    typename E::Mask numbers[N] = {};
+    for (int64_t client = 0; client < clients; ++client)
+#pragma GCC unroll 4
+      for (int i = 0; i < N; ++i) {
+        const auto value = load<typename E::Vector>(rows[i] + client * kLanes<E>);
+        numbers[i] = count_where(numbers[i], not_above(value, pivots[i]));
+      }
+    for (int i = 0; i < N; ++i) amounts[i] = __builtin_convertvector(numbers[i], typename E::Vector);
+  }
+};
+
+// What weight of each row is not above its pivot, about.
+template <class E>
+struct AboutWeights {
+  const typename E::Lane* weights;
+  template <int N>
+  FEDINCENTIVE_INLINE void upto(int64_t clients, const typename E::Lane* const (&rows)[N],
+                                const typename E::Vector (&pivots)[N], typename E::Vector (&amounts)[N]) const {
+    for (int i = 0; i < N; ++i) amounts[i] = typename E::Vector{};
+    for (int64_t client = 0; client < clients; ++client) {
+      const typename E::Vector weight = typename E::Vector{} + weights[client];
+#pragma GCC unroll 4
+      for (int i = 0; i < N; ++i) {
+        const auto value = load<typename E::Vector>(rows[i] + client * kLanes<E>);
+        amounts[i] += only(not_above(value, pivots[i]), weight);
+      }
+    }
+  }
+};
+
+// The last value of each row that is not above its pivot, and the first that is.
+template <class E>
+FEDINCENTIVE_INLINE void neighbours(int64_t clients, const typename E::Lane* const (&rows)[2],
+                                    const typename E::Vector (&pivots)[2], typename E::Vector (&before)[2],
+                                    typename E::Vector (&after)[2]) {
+  const typename E::Vector infinity = typename E::Vector{} + static_cast<typename E::Lane>(__builtin_inf());
+  for (int i = 0; i < 2; ++i) {
+    before[i] = -infinity;
+    after[i] = infinity;
+  }
+  for (int64_t client = 0; client < clients; ++client)
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const auto value = load<typename E::Vector>(rows[i] + client * kLanes<E>);
+      const auto where = not_above(value, pivots[i]);
+      before[i] = larger_where(where, before[i], value);
+      after[i] = smaller_where(elsewhere(where), after[i], value);
+    }
+}
+
+// Some clients' values, sorted, between which a cut is likely to be.
+constexpr int kSample = 2 * kMaxBlock;
+
+template <class E>
+FEDINCENTIVE_INLINE void sort_sample(const typename E::Lane* row, int64_t clients, typename E::Vector* sample) {
+  for (int i = 0; i < kSample; ++i) sample[i] = load<typename E::Vector>(row + i * clients / kSample * kLanes<E>);
+  sort_ends<kSample, kSample>(sample);
+}
+
+struct Places {
+  int low, high;
+};
+
+inline Places likely_places(double part) {
+  const double middle = part * kSample - 0.5, spread = 1.5 * __builtin_sqrt(kSample * part * (1 - part));
+  const int low = static_cast<int>(middle - spread), high = static_cast<int>(middle + spread + 1);
+  return {low < 0 ? 0 : low, high > kSample - 1 ? kSample - 1 : high};
+}
+
+// The first guesses, from samples.
+template <class E, class Amounts>
+FEDINCENTIVE_INLINE void begin_both(int64_t clients, const Amounts& amounts, Bracket<E>& one, Bracket<E>& two,
+                                    double all) {
+  typename E::Vector sample[kSample], pivots[4], found[4];
+  const Places first = likely_places(one.wanted / all), second = likely_places(two.wanted / all);
+  sort_sample<E>(one.row, clients, sample);
+  pivots[0] = sample[first.low];
+  pivots[1] = sample[first.high];
+  if (two.row != one.row) sort_sample<E>(two.row, clients, sample);
+  pivots[2] = sample[second.low];
+  pivots[3] = sample[second.high];
+  amounts.template upto<4>(clients, {one.row, one.row, two.row, two.row}, pivots, found);
+  for (int i = 0; i < 2; ++i) {
+    one.decide(pivots[i], found[i]);
+    two.decide(pivots[2 + i], found[2 + i]);
+  }
+  if (all_true(~(one.open() | two.open()))) return;
+  one.close(range_of<E>(one.row, clients));
+  two.close(range_of<E>(two.row, clients));
+}
+
+template <class E, class Amounts>
+FEDINCENTIVE_INLINE void guess_both(int64_t clients, const Amounts& amounts, Bracket<E>& one, Bracket<E>& two) {
+  const typename E::Vector pivots[2] = {one.guess(), two.guess()};
+  typename E::Vector found[2];
+  amounts.template upto<2>(clients, {one.row, two.row}, pivots, found);
+  one.decide(pivots[0], found[0]);
+  two.decide(pivots[1], found[1]);
+}
+
+// What is between the ends of two brackets is searched.
 template <class E, class One, class Two>
-FEDINCENTIVE_INLINE Range<E> kept_ends(const TileJob& job, const typename E::Lane* row, One one, Two two) {
-  const Range<E> all = range_of<E>(row, job.clients);
-  Search<E, One> low(row, one, all.least, all.most);
-  Search<E, Two> high(row, two, all.least, all.most);
-  finish_both<E>(job, low, high);
-  return {low.least, high.least};
+FEDINCENTIVE_INLINE void search_rest(const TileJob& job, const Bracket<E>& one, const Bracket<E>& two, const One& by_one,
+                                     const Two& by_two, typename E::Vector (&found)[2]) {
+  typename E::Vector least[2], most[2], other[2];
+  const typename E::Lane* const rows[2] = {one.row, two.row};
+  neighbours<E>(job.clients, rows, {one.low, two.low}, other, least);
+  neighbours<E>(job.clients, rows, {one.high, two.high}, most, other);
+  Search<E, One> first(one.row, by_one, least[0], most[0]);
+  Search<E, Two> second(two.row, by_two, least[1], most[1]);
+  first.under = one.under;
+  first.upto = one.upto;
+  second.under = two.under;
+  second.upto = two.upto;
+  finish_both<E>(job, first, second);
+  found[0] = first.least;
+  found[1] = second.least;
+}
+
+constexpr int kMostGuesses = 16;
+
+// The values of two ranks, of two rows or the same: two at a time, as one alone would wait for its own results.
+template <class E>
+FEDINCENTIVE_INLINE void find_ranks(const TileJob& job, const typename E::Lane* row, int64_t rank,
+                                    const typename E::Lane* other, int64_t other_rank,
+                                    typename E::Vector (&found)[2]) {
+  using Vector = typename E::Vector;
+  const auto all = static_cast<double>(job.clients);
+  const auto bracket = [&](const typename E::Lane* row, int64_t rank) {
+    return Bracket<E>(row, static_cast<double>(rank) + 0.5, 0, 0.5, all);
+  };
+  Bracket<E> one = bracket(row, rank), two = bracket(other, other_rank);
+  const Numbers<E> numbers;
+  begin_both<E>(job.clients, numbers, one, two, all);
+  for (int guess = 0; guess < kMostGuesses && !all_true(one.is_found() & two.is_found()); ++guess)
+    guess_both<E>(job.clients, numbers, one, two);
+  if (!all_true(one.is_found() & two.is_found())) {
+    const ByCount<E> by_one{rank, job.clients, {}}, by_two{other_rank, job.clients, {}};
+    return search_rest<E>(job, one, two, by_one, by_two, found);
+  }
+  Vector before[2], after[2];
+  neighbours<E>(job.clients, {row, other},
+                {choose<E>(one.is_next(), one.low, one.high), choose<E>(two.is_next(), two.low, two.high)}, before,
+                after);
+  found[0] = choose<E>(one.is_next(), after[0], before[0]);
+  found[1] = choose<E>(two.is_next(), after[1], before[1]);
+}
+
+// The least and the greatest of the kept values of a row.
+template <class E>
+FEDINCENTIVE_INLINE Range<E> kept_by_count(const TileJob& job, const typename E::Lane* row) {
+  typename E::Vector found[2];
+  find_ranks<E>(job, row, job.trim, row, job.clients - 1 - job.trim, found);
+  return {found[0], found[1]};
+}
+
+// The weights as they are added up by guesses; they take the place of what was staged.
+template <class E>
+const typename E::Lane* about_weights(const TileJob& job, const Scratch& scratch) {
+  auto* weights = reinterpret_cast<typename E::Lane*>(scratch.staging);
+  for (int64_t client = 0; client < job.clients; ++client)
+    weights[client] = static_cast<typename E::Lane>(job.weights[client]);
+  return weights;
+}
+constexpr int64_t kMostGuessed = kGroup * kSpan;  // clients whose weights find room there
+
+constexpr int kMostShareGuesses = 8;
+
+// The same where weights are trimmed: guesses until few clients are between, and then a search that adds up exactly.
+template <class E>
+FEDINCENTIVE_INLINE Range<E> kept_by_weight(const TileJob& job, const typename E::Lane* row,
+                                            const typename E::Lane* weights) {
+  const ByWeight<E, false> low{job.share, {}};
+  const ByWeight<E, true> high{job.share, {}};
+  typename E::Vector found[2];
+  const double all = 1, each = all / static_cast<double>(job.clients);
+  const double doubt = 1e-6 + static_cast<double>(job.clients) * 0x1p-23;
+  Bracket<E> one(row, job.share, doubt, each / 2, all), two(row, all - job.share, doubt, each / 2, all);
+  if (job.clients <= kMostGuessed) {
+    const AboutWeights<E> amounts{weights};
+    begin_both<E>(job.clients, amounts, one, two, all);
+    const auto near = [&](const Bracket<E>& bracket) {
+      return reinterpret_cast<typename E::Mask>(bracket.upto - bracket.under <=
+                                                typename E::Vector{} + static_cast<typename E::Lane>(4 * each));
+    };
+    for (int guess = 0; guess < kMostShareGuesses && !all_true(near(one) & near(two)); ++guess)
+      guess_both<E>(job.clients, amounts, one, two);
+  }
+  search_rest<E>(job, one, two, low, high, found);
+  return {found[0], found[1]};
 }
 
 // Where one or two values in the middle are kept, the second is the next above the first, or equals it.
@@ -218,17 +470,15 @@ FEDINCENTIVE_INLINE typename E::Vector next_kept(const TileJob& job, const typen
 
 // The middle of two rows at a time.
 template <class E>
-FEDINCENTIVE_INLINE void find_middles(const TileJob& job, const typename E::Lane* row, Range<E>* found) {
+FEDINCENTIVE_INLINE void find_middles(const TileJob& job, const typename E::Lane* row, Range<E>* ends) {
+  const typename E::Vector infinity = typename E::Vector{} + static_cast<typename E::Lane>(__builtin_inf());
   const typename E::Lane* other = row + job.clients * kLanes<E>;
-  const Range<E> one = range_of<E>(row, job.clients), two = range_of<E>(other, job.clients);
-  const ByCount<E> middle{job.trim, job.clients, {}};
-  Search<E, ByCount<E>> first(row, middle, one.least, one.most), second(other, middle, two.least, two.most);
-  finish_both<E>(job, first, second);
-  found[0] = {first.least, first.least};
-  found[1] = {second.least, second.least};
+  typename E::Vector found[2];
+  find_ranks<E>(job, row, job.trim, other, job.trim, found);
+  for (int i = 0; i < 2; ++i) ends[i] = {found[i], found[i]};
   if (job.clients - 2 * job.trim == 1) return;
-  found[0].most = next_kept<E>(job, row, first.least, one.most);
-  found[1].most = next_kept<E>(job, other, second.least, two.most);
+  ends[0].most = next_kept<E>(job, row, found[0], infinity);
+  ends[1].most = next_kept<E>(job, other, found[1], infinity);
 }
 
 // What is kept strictly between the ends, four values at a time as in kept.inl, or one by one where they are scaled.
@@ -306,8 +556,7 @@ void sum_cut(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t 
     if (job.clients - 2 * job.trim <= 2) {
       find_middles<E>(job, rows + t * job.clients, ends);
     } else {
-      const ByCount<E> low{job.trim, job.clients, {}}, high{job.clients - 1 - job.trim, job.clients, {}};
-      for (int i = 0; i < 2; ++i) ends[i] = kept_ends<E>(job, rows + (t + i * kLanes<E>)*job.clients, low, high);
+      for (int i = 0; i < 2; ++i) ends[i] = kept_by_count<E>(job, rows + (t + i * kLanes<E>)*job.clients);
     }
     for (int i = 0; i < 2; ++i)
       sum_row<E>(job, rows + (t + i * kLanes<E>)*job.clients, ends[i], scratch.sums + t + i * kLanes<E>);

@@ -114,12 +114,13 @@ template <class E>
 void sum_searched_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
   using Vector = typename E::Vector;
   line_up<E>(job, scratch, begin, count);
+  const auto* weights = job.clients > kMostGuessed ? nullptr : about_weights<E>(job, scratch);
   double all = 0;
   for (int64_t client = 0; client < job.clients; ++client) all += job.weights[client];
   const Doubles kept = Doubles{} + (all - 2 * job.share), share = Doubles{} + job.share;
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
     const auto* row = reinterpret_cast<const typename E::Lane*>(scratch.wires) + t * job.clients;
-    const Range<E> ends = kept_ends<E>(job, row, ByWeight<E, false>{job.share, {}}, ByWeight<E, true>{job.share, {}});
+    const Range<E> ends = kept_by_weight<E>(job, row, weights);
     Shares<E> shares;
     for (int64_t client = 0; client < job.clients; ++client)
       shares.add(load<Vector>(row + client * kLanes<E>), ends, job.weights[client]);
@@ -164,9 +165,10 @@ void examine_shares(const TileJob& job, const Scratch& scratch, int64_t begin, i
   using Lane = typename E::Lane;
   Lane low[kTile<E>], high[kTile<E>];
   line_up<E>(job, scratch, begin, count);
+  const auto* weights = job.clients > kMostGuessed ? nullptr : about_weights<E>(job, scratch);
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
     const auto* row = reinterpret_cast<const Lane*>(scratch.wires) + t * job.clients;
-    const Range<E> ends = kept_ends<E>(job, row, ByWeight<E, false>{job.share, {}}, ByWeight<E, true>{job.share, {}});
+    const Range<E> ends = kept_by_weight<E>(job, row, weights);
     store(low + t, ends.least);
     store(high + t, ends.most);
   }

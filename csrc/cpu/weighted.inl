@@ -143,8 +143,7 @@ void sum_weighted_cut(const TileJob& job, const Scratch& scratch, int64_t begin,
   Mask as_expected = ~Mask{};
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
     const auto* row = reinterpret_cast<const typename E::Lane*>(scratch.wires) + t * job.clients;
-    const ByCount<E> low{job.trim, job.clients, {}}, high{job.clients - 1 - job.trim, job.clients, {}};
-    const Range<E> ends = kept_ends<E>(job, row, low, high);
+    const Range<E> ends = kept_by_count<E>(job, row);
     store(reinterpret_cast<typename E::Lane*>(scratch.low) + t, ends.least);
     store(reinterpret_cast<typename E::Lane*>(scratch.high) + t, ends.most);
     Kept<E> kept;
