@@ -117,7 +117,7 @@ inline constexpr int kMaxStreamed = 12;                      // see stream.inl
 // Whether what is kept is found by a search (cuts.inl) instead of a network: measured to be faster for one or two
 // values in the middle of many clients, and wherever there are so many that a network runs through the slower caches.
 static inline constexpr bool cut_by_search(int64_t n, int64_t k) {
-  return k > kMaxStreamed && (n >= 512 || (n >= 96 && n - 2 * k <= 2));
+  return k > kMaxStreamed && (n >= 1024 || (n >= 96 && n - 2 * k <= 2));
 }
 
 }  // namespace fedincentive
