@@ -88,7 +88,7 @@ def statement(
     `notes` are checkpoints of this ledger, or LedgerError; `exchanged` are the keys by name that may have signed them.
     """
     lines: list[StatementLine] = []
-    opening, balance, keys, currencies = 0, 0, Keys(), list[str]()
+    opening, balance, keys, currencies, scales = 0, 0, Keys(), list[str](), dict[str, int]()
     previous, hashes, held = book.genesis, list[str](), dict[int, tuple[str, str]]()
     with book.snapshot():
         for record in book.chained():
@@ -97,11 +97,13 @@ def statement(
                 keys.take(entry.inputs["terms"])
             elif entry.rule == statements.RULE:
                 keys.change(entry.inputs)
+            elif entry.kind == COMMITMENT:
+                scales[entry.run] = entry.inputs.get("scale", 1)
             if run in (None, entry.run) and _concerns(record, account):
                 if period is not None and record.seq <= period.after:
                     opening += entry.postings.get(account, 0)
                 balance += entry.postings.get(account, 0)
-                lines.append(_line(record, account, balance, book.minor))
+                lines.append(_line(record, account, balance, book.minor, scales.get(entry.run, 1)))
                 held[record.seq] = previous, entry.body
                 if entry.kind == terms.KIND:
                     currencies.append(entry.inputs["terms"].get("currency", ""))
@@ -140,19 +142,20 @@ def _concerns(record: Record, account: str) -> bool:
     return account in entry.postings or any(isinstance(v, dict) and account in v for v in entry.inputs.values())
 
 
-def _line(record: Record, account: str, balance: int, minor: int) -> StatementLine:
+def _line(record: Record, account: str, balance: int, minor: int, scale: int) -> StatementLine:
     e, given = record.entry, record.entry.inputs
-    committed = _points(given, "s", account)
-    delivered = _points(given, "delivered", account)
+    committed = _points(given, "s", account, scale)
+    delivered = _points(given, "points" if "points" in given else "delivered", account, scale)
     amount = e.postings.get(account, 0)
     because = _because(e, account, minor)
     points = committed, delivered
     return StatementLine(record.seq, e.run, e.round, e.kind, e.rule, *points, amount, balance, because, record.hash)
 
 
-def _points(given: dict[str, Any] | Any, name: str, account: str) -> str | None:
+def _points(given: dict[str, Any] | Any, name: str, account: str, scale: int) -> str | None:
+    """In points; `scale` is that of the run's commitment, for rules whose entries do not name it."""
     points = given.get(name, {}).get(account)
-    return None if points is None else f"{points / given.get('scale', 1):.12g}"
+    return None if points is None else f"{points / given.get('scale', scale):.12g}"
 
 
 def _name(vkey: str) -> str:

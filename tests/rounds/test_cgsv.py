@@ -105,7 +105,10 @@ def test_it_is_the_authors_loop(digits, tmp_path) -> None:
                 for agent in POINTS:
                     assert center.model_of(agent)[name] == pytest.approx(own[agent][name], abs=1e-9)
         assert center.done and verify(book, recompute=True).findings == ()
-        text, lines = list(to_jsonl(book)), statement(book, "north").lines
+        text, told = list(to_jsonl(book)), statement(book, "north")
+        lines = told.lines
+        given = agents[0].site.s_max
+        assert lines[-1].delivered == f"{given:g}" and told.delivered == f"{ROUNDS * given:g}"
     assert standalone.check(text, [], standalone.Signatures())[0] == []
     assert parts["north"] < 0.8 and max(parts, key=parts.get) != "north"  # wrong labels do not go with the others'
     assert f"it is given {parts['north']:.2%} of the model's change" in lines[-1].because
