@@ -99,7 +99,8 @@ class Trimming(Study):
             left.plot(ends[1:], [k], "s", color=colour, fillstyle="none", label=f"round {late}" if k == 0 else None)
         left.set(yticks=range(len(shown)), yticklabels=list(reversed(shown)), xlabel="welfare / plain mean, all honest")
         left.axvline(1, color="#7f7f7f", linewidth=1)
-        left.legend(loc="upper left", fontsize=9)
+        for drawn in left.legend(loc="upper left", fontsize=9).legend_handles:
+            drawn.set_color("#404040")  # the colours are of the server's optimizer
         looks = {
             "trimmed, all honest": "-",
             "trimmed, flip x 3": "--",
@@ -111,7 +112,7 @@ class Trimming(Study):
             right.plot(list(ratios(records[0], records)), curves.mean(axis=0), linestyle=line, label=name)
         right.axhline(1, color="#7f7f7f", linewidth=1)
         right.set(xlabel="training round", ylim=(0, 1.15), ylabel="welfare / plain mean, all honest")
-        right.legend(loc="lower right", fontsize=9)
+        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize=9)
         return {self.name: figure}
 
 
