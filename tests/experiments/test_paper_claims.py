@@ -15,13 +15,17 @@ from fedincentive.experiments.studies import STUDIES, trimming
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
-def test_the_table_on_the_page_is_the_one_computed_from_the_results() -> None:
+PAPER = ("welfare-vs-time", "welfare-vs-agents", "payments-vs-contribution", "adversarial")
+
+
+@pytest.mark.parametrize(("mark", "folder"), [("claims", RESULTS), ("paper claims", RESULTS / "paper")])
+def test_the_tables_on_the_page_are_computed_from_the_results(mark: str, folder: Path) -> None:
     page = (RESULTS / "README.md").read_text()
-    found = re.search(r"<!-- claims -->\n(.*)<!-- /claims -->", page, re.DOTALL)
-    assert found and found.group(1) == paper_claims.table(RESULTS)
+    found = re.search(rf"<!-- {mark} -->\n(.*)<!-- /{mark} -->", page, re.DOTALL)
+    assert found and found.group(1) == paper_claims.table(folder)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [*STUDIES, *(f"paper/{name}" for name in PAPER)])
 def test_every_study_is_there_with_its_figures(name: str) -> None:
     folder = RESULTS / name
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -45,3 +49,10 @@ def test_the_committed_results_are_small() -> None:
 def test_the_table_of_trimming_is_the_one_computed_from_the_results() -> None:
     page = (RESULTS / "README.md").read_text()
     assert trimming.table(runner.lines(RESULTS / "trimming" / "results.jsonl")) in page
+
+
+def test_the_results_at_the_papers_scale_are_of_one_clean_commit() -> None:
+    made = [json.loads((RESULTS / "paper" / name / "manifest.json").read_text()) for name in PAPER]
+    (commit,) = {manifest["versions"]["commit"] for manifest in made}
+    assert re.fullmatch(r"[0-9a-f]{40}", commit)
+    assert all(manifest["preset"] == "paper" and manifest["cut_to"] for manifest in made)
