@@ -225,8 +225,8 @@ struct Bracket {
         upto(Vector{} + static_cast<Lane>(all)) {}
 
   FEDINCENTIVE_INLINE void decide(Vector pivot, Vector amount) {
-    const Mask reached = reinterpret_cast<Mask>(amount > Vector{} + (wanted + doubt)) &
-                         reinterpret_cast<Mask>(pivot < high);
+    const Mask reached =
+        reinterpret_cast<Mask>(amount > Vector{} + (wanted + doubt)) & reinterpret_cast<Mask>(pivot < high);
     const Mask missed = reinterpret_cast<Mask>(amount < Vector{} + (wanted - doubt));
     high = choose<E>(reached, pivot, high);
     upto = choose<E>(reached, amount, upto);
@@ -361,8 +361,8 @@ FEDINCENTIVE_INLINE void guess_both(int64_t clients, const Amounts& amounts, Bra
 
 // What is between the ends of two brackets is searched.
 template <class E, class One, class Two>
-FEDINCENTIVE_INLINE void search_rest(const TileJob& job, const Bracket<E>& one, const Bracket<E>& two, const One& by_one,
-                                     const Two& by_two, typename E::Vector (&found)[2]) {
+FEDINCENTIVE_INLINE void search_rest(const TileJob& job, const Bracket<E>& one, const Bracket<E>& two,
+                                     const One& by_one, const Two& by_two, typename E::Vector (&found)[2]) {
   typename E::Vector least[2], most[2], other[2];
   const typename E::Lane* const rows[2] = {one.row, two.row};
   neighbours<E>(job.clients, rows, {one.low, two.low}, other, least);
@@ -383,8 +383,7 @@ constexpr int kMostGuesses = 16;
 // The values of two ranks, of two rows or the same: two at a time, as one alone would wait for its own results.
 template <class E>
 FEDINCENTIVE_INLINE void find_ranks(const TileJob& job, const typename E::Lane* row, int64_t rank,
-                                    const typename E::Lane* other, int64_t other_rank,
-                                    typename E::Vector (&found)[2]) {
+                                    const typename E::Lane* other, int64_t other_rank, typename E::Vector (&found)[2]) {
   using Vector = typename E::Vector;
   const auto all = static_cast<double>(job.clients);
   const auto bracket = [&](const typename E::Lane* row, int64_t rank) {
