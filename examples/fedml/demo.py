@@ -30,20 +30,18 @@ from fedincentive.identity import CENTER
 from fedincentive.provenance import audits
 from fedincentive.provenance.keys import make
 
-AGENTS, ROUNDS, PHASE_ONE = 10, 25, 60
+AGENTS, ROUNDS = 10, 25
 PROGRAM = Path(sys.executable).parent / "fedincentive"
 MECHANISMS = ("fedavg-strategic", "upbred", "2p-upbred")
 LIAR, AUDITORS = "agent-04", ("ann", "bea", "cleo")
+STEPS = {"upbred": {"gamma": 60.0}}  # contributions and model move together there, in steps of a size that is given
 AUDITED = {"auditors": list(AUDITORS), "audit": 0.2, "steering": "0.5"}  # a round of steering gains at most 0.5
 INCENTIVE = {
     "beta": "0.15",
-    "gamma": 60.0,
     "value_per_nat": 60.0,  # a nat of loss is worth 60 units of money to each agent
     "cost": {f"agent-{i:02d}": round(0.04 + 0.02 * (i % 4), 2) for i in range(1, AGENTS + 1)},
     "delta": 20,
     "tol": 0.01,
-    "round_limit": PHASE_ONE,
-    "when_short": "train",
 }
 
 
@@ -137,7 +135,7 @@ def configuration(mechanism: str, out: Path, more: dict) -> dict:
     values = yaml.safe_load((Path(__file__).parent / "single_process.yaml").read_text())
     values["train_args"] |= {"federated_optimizer": mechanism, "comm_round": ROUNDS, "learning_rate": 0.3}
     values["validation_args"]["frequency_of_the_test"] = 5
-    own = {"output": str(out / "runs"), "keys": str(out / "keys"), **more}
+    own = {"output": str(out / "runs"), "keys": str(out / "keys"), **STEPS.get(mechanism, {}), **more}
     values["incentive_args"]["incentive"] = {**INCENTIVE, **own}
     return values
 
