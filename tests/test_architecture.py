@@ -32,7 +32,7 @@ LAYERS = [
     {"provenance", "contribution"},
     {"entry", "messages", "settings", "draws", "sealed"},
     {"registry"},
-    {"errors", "files", "checks", "compiled"},
+    {"errors", "files", "checks", "compiled", "plain"},
 ]
 # Same-row imports that are meant; each is used, or the test below fails.
 MEANT = {

@@ -64,7 +64,7 @@ def described(rule: Rule, offered: Collection[str]) -> str:
 @click.option("--memory", type=click.IntRange(min=1), default=256, show_default=True, help="MiB of pieces at a time.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the kernel; all cores when not given.")
 @click.option("--evidence/--no-evidence", default=True, help="Read the files again to say which look adversarial.")
-@click.option("--out", required=True, type=FILE, help="The safetensors file to write.")
+@click.option("--out", "-o", required=True, type=FILE, help="The safetensors file to write.")
 def aggregate(updates: tuple[Path, ...], name: str, memory: int, evidence: bool, out: Path, **common: Any) -> None:
     """Aggregate update files, one for each client, into one, by a robust rule.
 

@@ -28,7 +28,9 @@ def attest() -> None:
 
 @attest.command(help=f"Commit to the records in DATA, {KINDS}.")
 @data
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where the salts go; DATA.records else.")
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Where the salts go; DATA.records else."
+)
 @header
 def commit(data: Path, out: Path | None, header: bool) -> None:
     made = Commitment.to(read_records(data, header=header))

@@ -218,7 +218,7 @@ def close_period(target: str, name: str, notes: tuple[Path, ...], folder: Path |
 )
 @click.option("--date", "day", type=click.DateTime(["%Y-%m-%d"]), help="When banks shall pay.")
 @click.option("--format", "form", type=click.Choice(["pain.001", "csv"]), default="pain.001", show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="For the bank.")
+@click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="For the bank.")
 @click.option("--settled", metavar="ID", help="Record that this payout was made, instead of making one.")
 @click.option("--unpaid", multiple=True, metavar="ACCOUNT", help="With --settled: not this line. May be repeated.")
 @click.option("--unwitnessed", is_flag=True, help="Pay although too few agents cosigned; the bank's file says so.")

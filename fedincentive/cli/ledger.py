@@ -97,7 +97,7 @@ def balances(target: str, run: str | None, as_json: bool) -> None:
 @audit.notes
 @audit.folder
 @audit.names
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: the screen.")
+@click.option("--output", "--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: the screen.")
 @as_json
 def statement(
     target: str,
@@ -180,7 +180,7 @@ def verify(
 @ledger.command()
 @target
 @click.option("--format", "form", type=click.Choice(sorted(FORMATS)), default="jsonl", show_default=True)
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: the screen.")
+@click.option("--output", "--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: the screen.")
 def export(target: str, form: str, output: Path | None) -> None:
     """The whole ledger as CSV, as JSONL (checked by standalone.py) or as a beancount journal."""
 

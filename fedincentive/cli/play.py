@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ..plain import left, width
 
 if TYPE_CHECKING:
     from ..center import Outcome
@@ -94,6 +97,11 @@ def play(
         click.echo(json.dumps({**found, "plots": [str(path) for path in drawn]}, indent=2))
     else:
         _print(outcome, rows)
+        if outcome.certificate and 2 * len(outcome.certificate.losers or ()) > len(rows):
+            click.echo(
+                f"\nMost agents would be better off training alone. `fedincentive quote {shlex.quote(str(game))}` says "
+                "which prices and lump sums would change that."
+            )
         if outcome.checkpoint:
             click.echo(f"\nLedger head {outcome.checkpoint}")
         for path in drawn:
@@ -167,10 +175,10 @@ def _print(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
     click.echo(f"{outcome.mechanism}, run {outcome.run}: {outcome.status} after {steps}\n")
     columns = list(rows[0])
     cells = [[row[c] if c == "agent" else f"{row[c]:.6g}" for c in columns] for row in rows[:SHOWN]]
-    widths = [max(len(line[k]) for line in [columns, *cells]) for k in range(len(columns))]
+    widths = [max(width(line[k]) for line in [columns, *cells]) for k in range(len(columns))]
     for line in [columns, *cells]:
         first, *others = (
-            text.ljust(w) if k == 0 else text.rjust(w) for k, (text, w) in enumerate(zip(line, widths, strict=True))
+            left(text, w) if k == 0 else text.rjust(w) for k, (text, w) in enumerate(zip(line, widths, strict=True))
         )
         click.echo("  ".join([first, *others]))
     if len(rows) > SHOWN:

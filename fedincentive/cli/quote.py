@@ -49,5 +49,7 @@ def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as
         gamma=settings.gamma if "gamma" in values else None,
         margin=margin,
         most_owed=settings.most_owed,
+        minor=settings.minor,
+        currency=settings.currency,
     )
     click.echo(json.dumps(found.to_json(), indent=2) if as_json else str(found))

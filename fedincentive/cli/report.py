@@ -15,6 +15,7 @@ from .targets import ledger_in
 @click.argument("targets", nargs=-1, required=True, metavar="RUN|LEDGER...")
 @click.option(
     "--out",
+    "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="RUN/report.html by default, report.html here for ledgers.",

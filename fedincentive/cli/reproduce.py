@@ -13,7 +13,7 @@ import click
     "--preset", default="quick", show_default=True, help="quick (minutes on a laptop) or paper (its own scale)."
 )
 @click.option("--data", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where the data sets are.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, metavar="DIR")
+@click.option("--out", "-o", type=click.Path(path_type=Path), default=Path("results"), show_default=True, metavar="DIR")
 @click.option("--seeds", type=click.IntRange(1), help="Runs per setting; the preset's own when not given.")
 @click.option(
     "--on",

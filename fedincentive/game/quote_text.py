@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..plain import left, width
 from .quoting import Quote
 
 SHOWN = 40  # rows of the printed table; JSON has them all
@@ -11,17 +12,18 @@ LABELS = 23  # width of the column of names
 def render(found: Quote) -> str:
     paid = "; ".join(found.payments) or "no payments"
     giving = "everyone gives everything" if found.full_contribution else "everyone gives what is best for it"
-    lines = [f"Quote for {found.mechanism}: {paid}, and {giving}", "", *_table(found), ""]
+    unit = f" in {found.currency}" if found.currency else ""
+    lines = [f"Quote for {found.mechanism}{unit}: {paid}, and {giving}", "", *_table(found), ""]
     lines += [f"  {label:<{LABELS}}{text}" for label, text in _facts(found)]
     return "\n".join([*lines, "", "Assumed", *(f"  - {said}" for said in found.assumptions)])
 
 
 def _table(found: Quote) -> list[str]:
-    width = max(5, *(len(row.agent) for row in found.agents[:SHOWN]))
+    wide = max(5, *(width(row.agent) for row in found.agents[:SHOWN]))
     audited = any(row.deposit for row in found.agents)
     titles = ("points", *(() if found.full_contribution else ("gives",)), "payment", "worst case", "utility", "alone")
     titles += ("deposit",) * audited
-    lines = [f"  {'agent':<{width}} " + " ".join(f"{title:>12}" for title in titles)]
+    lines = [f"  {'agent':<{wide}} " + " ".join(f"{title:>12}" for title in titles)]
     for row in found.agents[:SHOWN]:
         gives = () if found.full_contribution else (row.s,)
         numbers = (row.s_max, *gives, row.payment, row.worst_payment, row.utility, row.outside_option)
@@ -30,7 +32,7 @@ def _table(found: Quote) -> list[str]:
         if row.counted < row.s_max and not row.over_budget:
             mark += f"  counts with {row.counted:g} for its budget of {row.budget:g}"
         cells = " ".join(f"{'-' if x is None else f'{x:.6g}':>12}" for x in numbers)
-        lines.append(f"  {row.agent:<{width}} {cells}{mark}")
+        lines.append(f"  {left(row.agent, wide)} {cells}{mark}")
     if len(found.agents) > SHOWN:
         lines.append(f"  ... and {len(found.agents) - SHOWN} more agents (--json has all)")
     return lines

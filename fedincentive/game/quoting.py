@@ -76,6 +76,7 @@ class Quote:
     assumptions: tuple[str, ...]
     most_owed: float | None = None  # the cap on what anyone can owe, whatever it does
     point_costs: tuple[float, float] | None = None  # what a last point costs its owner, the least and the most
+    currency: str = ""  # what a unit of money is called
 
     @property
     def losers(self) -> tuple[str, ...] | None:
@@ -108,13 +109,15 @@ def quote(
     gamma: float | None = None,
     margin: float = 0.0,
     most_owed: Fraction | float | None = None,
+    minor: int = MINOR,
+    currency: str = "",
 ) -> Quote:
     """The quote for a mechanism with these payments, at a price of beta per point or at a proposed one.
 
     `full_contribution` says that the mechanism means to end with everyone at s_max, else each agent gives what is best
     for it; `phase_one` that its agents choose, so that without a payment that moves them they end where they rest.
-    Lump sums are proposed where they make everybody better off than alone by `margin`. `most_owed` caps what anyone can
-    owe, and so the price.
+    Lump sums are proposed where they make everybody better off than alone by `margin`, in whole minor units, of which a
+    unit of money has `minor`. `most_owed` caps what anyone can owe, and so the price.
 
     >>> from fedincentive.game import repaired_example
     >>> found = quote(repaired_example(), "0.05")
@@ -145,7 +148,7 @@ def quote(
     base = game.values(w, s) - lost - game.costs(s)
     rows = _terms(game, payments, w, s, base, outside, gains, cap)
     last = game.cost.slope(game.s_max)
-    lumps, reason = _lump_proposal(rows, margin, _rounding(payments, price))
+    lumps, reason = _lump_proposal(rows, margin, _rounding(payments, price, minor), minor)
     return Quote(
         mechanism=mechanism,
         payments=tuple(_shown_price(payment, price, proposed) for payment in payments),
@@ -170,6 +173,7 @@ def quote(
         assumptions=_assumptions(game, payments, outside, proposed, full_contribution, rested, stable),
         most_owed=cap,
         point_costs=(float(last.min()), float(last.max())),
+        currency=currency,
     )
 
 
@@ -293,7 +297,9 @@ def _terms(
     )
 
 
-def _lump_proposal(rows: Sequence[AgentQuote], margin: float, rounding: float) -> tuple[dict[str, str] | None, str]:
+def _lump_proposal(
+    rows: Sequence[AgentQuote], margin: float, rounding: float, minor: int
+) -> tuple[dict[str, str] | None, str]:
     """Lump sums on top of what is quoted, or why there are none. Where all together can afford it, nobody falls short
     by the rounding of what is then paid."""
     if any(row.utility is None or row.outside_option is None for row in rows):
@@ -301,29 +307,29 @@ def _lump_proposal(rows: Sequence[AgentQuote], margin: float, rounding: float) -
     missing = {row.agent: row.outside_option + margin - row.utility for row in rows}  # type: ignore[operator]
     if all(money <= 1e-9 for money in missing.values()):
         return None, "nobody needs one"
-    found = lump_sums({agent: money + rounding for agent, money in missing.items()}) or lump_sums(missing)
+    found = lump_sums({agent: money + rounding for agent, money in missing.items()}, minor) or lump_sums(missing, minor)
     if found is None:
         return None, f"together the agents are {sum(missing.values()):.6g} short of what they have alone"
-    given = {row.agent: quantise(row.lump_sum) for row in rows}
-    return {agent: _decimal(Fraction(money + given[agent], MINOR)) for agent, money in found.items()}, ""
+    given = {row.agent: quantise(row.lump_sum, minor) for row in rows}
+    return {agent: _decimal(Fraction(money + given[agent], minor)) for agent, money in found.items()}, ""
 
 
-def _rounding(payments: Sequence[Payment], price: Fraction | None) -> float:
+def _rounding(payments: Sequence[Payment], price: Fraction | None, minor: int) -> float:
     """The most by which a run pays less than is quoted: points are whole steps of 1/SCALE, its own and the others' half
     a step off, and each payment and the lump sums come in whole minor units."""
-    return float(price or 0) / SCALE + (len(payments) + 1) / MINOR
+    return float(price or 0) / SCALE + (len(payments) + 1) / minor
 
 
-def lump_sums(missing: Mapping[str, float]) -> dict[str, int] | None:
-    """The least changes (by their squares) that sum to 0 and give everyone what it misses, in millionths of a unit;
-    None where all together miss something.
+def lump_sums(missing: Mapping[str, float], minor: int = MINOR) -> dict[str, int] | None:
+    """The least changes (by their squares) that sum to 0 and give everyone what it misses, in minor units; None where
+    all together miss something.
 
         L_i = max(m_i, lambda), with lambda such that they sum to 0
 
     >>> lump_sums({"a": 2.0, "b": -9.0, "c": -0.5})
     {'a': 2000000, 'b': -1500000, 'c': -500000}
     """
-    least = {agent: math.ceil(Fraction(money) * MINOR) for agent, money in missing.items()}
+    least = {agent: math.ceil(Fraction(money) * minor) for agent, money in missing.items()}
     if sum(least.values()) > 0:
         return None
     low, high = min(least.values()), max(0, *least.values())  # at `low` the sum is at most 0, above `high` it is more

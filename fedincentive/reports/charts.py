@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..plain import width
 from .page import text
 
 ROW = 26  # pixels from one bar to the next
@@ -137,4 +138,6 @@ def _upright(x: float, above: int, below: int, width: float) -> str:
 
 
 def _short(name: str, letters: int = LETTERS) -> str:
-    return name if len(name) <= letters else f"{name[: letters - 1]}…"
+    if width(name) <= letters:
+        return name
+    return next(f"{name[:end]}…" for end in range(len(name), -1, -1) if width(name[:end]) < letters)

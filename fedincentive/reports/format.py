@@ -40,10 +40,23 @@ def priced(amount: int, run: RunTotals) -> str:
     """An amount in a sentence.
 
     >>> from fedincentive.manifest import SavedRun
-    >>> priced(46170000, RunTotals("r", 10**6, SavedRun(), terms={"currency": "EUR"}))
-    '46.17 EUR'
+    >>> run = RunTotals("r", 10**6, SavedRun(), terms={"currency": "EUR"})
+    >>> priced(46170000, run), priced(4000, run)
+    ('46.17 EUR', 'less than 0.01 EUR')
     """
-    return f"{money(amount, run)} {run.currency}"
+    return sum_of(amount, run.minor, run.currency)
+
+
+def sum_of(amount: int, minor: int, currency: str) -> str:
+    """An amount with its currency, in the currency's own digits; a small one is not called nothing.
+
+    >>> sum_of(1, 1000, "JPY"), sum_of(0, 10**6, "BHD"), sum_of(-5, 10**6, "EUR")
+    ('less than 1 JPY', '0.000 BHD', '0.00 EUR')
+    """
+    digits = DECIMALS.get(currency, 2)
+    if amount > 0 and round(Fraction(amount * 10**digits, minor)) == 0:
+        return f"less than {rounded(1, 10**digits, digits)} {currency}"
+    return f"{rounded(amount, minor, digits)} {currency}"
 
 
 def points(points: Fraction | int) -> str:

@@ -125,7 +125,7 @@ def _comparison(runs: Sequence[RunTotals], titles: Mapping[int, str]) -> str:
             money(run.welfare, run),
             money(sum(run.costs.values()) if run.costs else None, run),
             money(run.net, run),
-            money(run.moved, run),
+            money(sum(max(run.balance(agent), 0) for agent in run.agents), run),
             money(run.balance(TREASURY), run),
         ]
         for run in runs
@@ -136,7 +136,8 @@ def _comparison(runs: Sequence[RunTotals], titles: Mapping[int, str]) -> str:
         "<h2>Side by side</h2>"
         + table(columns, rows, numbers=1, signed=("treasury",))
         + '<p class="small">Welfare: what the final model is worth to all agents together, as they say. Net: welfare '
-        "less what the contributed data cost them. Payments only move money and change neither. "
+        "less what the contributed data cost them. Paid to agents: the balances above zero. Payments only move money "
+        "and change neither. "
         f"{_currencies(runs)}</p>" + chart
     )
 

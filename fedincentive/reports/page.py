@@ -97,10 +97,10 @@ img{display:block;width:100%;margin:auto}
 .scroll{overflow-x:auto;max-width:100%}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
-th{vertical-align:bottom}
+th{vertical-align:bottom;white-space:normal}
 .words td,.words th{white-space:normal;vertical-align:top;overflow-wrap:anywhere}
 .words tbody th{min-width:7rem}
-.scroll td:first-child{position:sticky;left:0;max-width:min(20rem,45vw);overflow:hidden;text-overflow:ellipsis}
+.scroll td:first-child{position:sticky;left:0;max-width:min(20rem,45vw);white-space:normal;overflow-wrap:break-word}
 .scroll td:first-child{background:Canvas}
 tbody tr:nth-child(even){background:var(--soft)}
 .scroll tbody tr:nth-child(even) td:first-child{background:linear-gradient(var(--soft),var(--soft)),Canvas}
@@ -108,7 +108,7 @@ tfoot td{font-weight:600;border-bottom:0}
 th.n,td.n{text-align:right}
 details{margin:.8rem 0;border:1px solid var(--line);border-radius:6px;padding:.4rem .8rem}
 summary{cursor:pointer;padding:.3rem 0;font-weight:600}
-pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;overflow-wrap:normal}
+pre{margin:.4rem 0;font-size:.8rem;line-height:1.4;white-space:pre-wrap;overflow-wrap:anywhere}
 .verdict{margin:1rem 0;padding:.7rem 1rem;border:1px solid var(--line);border-left:.4rem solid var(--good)}
 .verdict{border-radius:6px}
 .verdict.bad{border:2px solid var(--bad);border-left-width:.4rem}
@@ -137,7 +137,6 @@ dd{margin:0 0 .4rem 0}
 .cards td::before{content:attr(data-title);color:CanvasText;opacity:.75;text-align:left;flex:none;max-width:50%}
 .cards td:empty{display:none}
 .scroll .cards td:first-child{position:static;max-width:none;background:none;font-weight:600}
-.scroll pre{white-space:pre-wrap;overflow-wrap:anywhere}
 }
 @media print{
 @page{size:A4 landscape;margin:12mm}
@@ -150,7 +149,6 @@ body{max-width:none;padding:0}
 .scroll th,.scroll td{white-space:normal;overflow-wrap:break-word;padding:.15rem .3rem}
 .scroll td.n{white-space:nowrap}
 .scroll td:first-child{position:static;max-width:none}
-pre{white-space:pre-wrap;overflow-wrap:anywhere}
 summary{break-after:avoid;list-style:none}
 .settings pre{columns:3}
 dl{columns:2}

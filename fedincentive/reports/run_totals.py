@@ -50,6 +50,7 @@ class RunTotals:
     failed: dict[str, int] = field(default_factory=dict)  # agent -> the training round in which it failed
     deposits: dict[str, int] = field(default_factory=dict)
     terms: Mapping[str, Any] = field(default_factory=dict)
+    moving: set[str] = field(default_factory=set)  # the kinds of entries that moved money, without their numbers
     absent: tuple[str, ...] = ()  # in the last round of reports
     entries: tuple[int, int] = (0, 0)  # the numbers of its first and its last entry
 
@@ -59,6 +60,8 @@ class RunTotals:
             side, size = (self.received, amount) if amount > 0 else (self.paid, -amount)
             side[account] = side.get(account, 0) + size
         at.kinds.append(entry.kind)
+        if any(entry.postings.values()):
+            self.moving.add(entry.kind.split("-")[0])
         at.postings += len(entry.postings)
         at.moved += sum(amount for amount in entry.postings.values() if amount > 0)
         at.total += sum(entry.postings.values())
@@ -104,11 +107,6 @@ class RunTotals:
 
     def balance(self, account: str) -> int:
         return self.received.get(account, 0) - self.paid.get(account, 0)
-
-    @property
-    def moved(self) -> int:
-        """What the agents were paid in all entries together."""
-        return sum(self.received.get(agent, 0) for agent in self.agents)
 
     @property
     def first(self) -> Points:

@@ -12,9 +12,9 @@ from fractions import Fraction
 from ..files import cell
 from ..ledger.export import decimal
 from ..ledger.notes import moment
-from ..ledger.payout import DECIMALS
 from ..ledger.statement import Statement, StatementLine
-from .format import count, points, rounded
+from ..plain import left, width
+from .format import count, points, sum_of
 from .page import boxed, details, page, pre, table, text
 from .page import cell as shown
 
@@ -100,8 +100,7 @@ def _lead(account: Statement, who: str) -> str:
     """What a person wants to know first, in the currency's own digits."""
 
     def priced(amount: int) -> str:
-        unit = account.currency or "units"
-        return f"{rounded(amount, account.minor, DECIMALS.get(unit, 2))} {unit}"
+        return sum_of(amount, account.minor, account.currency or "units")
 
     if not account.paid and not account.charged:
         return f"{who} received nothing and was charged nothing."
@@ -110,11 +109,10 @@ def _lead(account: Statement, who: str) -> str:
     if not account.paid:
         return f"{who} was charged {priced(account.charged)} and received nothing."
     balance = account.paid - account.charged
-    side = "in its favour" if balance >= 0 else "against it"
-    return (
-        f"{who} received {priced(account.paid)} and was charged {priced(account.charged)}: "
-        f"{priced(abs(balance))} {side}."
+    left = (
+        f"{priced(abs(balance))} {'in its favour' if balance > 0 else 'against it'}" if balance else "nothing is left"
     )
+    return f"{who} received {priced(account.paid)} and was charged {priced(account.charged)}: {left}."
 
 
 def _given(account: Statement) -> str:
@@ -164,10 +162,10 @@ def _number(title: str) -> str:
 def columns(titles: Sequence[str], rows: Iterable[Sequence[object]], right: set[int]) -> str:
     """A table for a terminal, every line with its end."""
     cells = [list(map(str, titles)), *(list(map(str, row)) for row in rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(titles))]
+    widths = [max(width(row[k]) for row in cells) for k in range(len(titles))]
     lines = []
     for row in cells:
-        padded = (row[k].rjust(width) if k in right else row[k].ljust(width) for k, width in enumerate(widths))
+        padded = (row[k].rjust(wide) if k in right else left(row[k], wide) for k, wide in enumerate(widths))
         lines.append("  ".join(padded).rstrip() + "\n")
     return "".join(lines)
 

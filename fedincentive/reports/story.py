@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ..entry import ESCROW
 from ..ledger.notes import Calendar, moment
 from ..ledger.verify import Verification
 from ..payments import TREASURY
@@ -14,6 +15,9 @@ from .run_totals import RunTotals
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 ROUNDS = {"contributed": "contribution", "trained": "training"}
 BY_POINTS = {"tranche", "settlement"}  # entries that pay for points above the others' average
+BALANCED = {"clawback", "deposit", "refund"}  # those that belong to them, or that an agent gets back
+BESIDE = {"lump": "agreed lump sums", "forfeit": "lost deposits", "correction": "corrections"}
+ROUNDING = 2  # minor units that each of two amounts may be off
 WORDS = (
     ("Agent", "One of those who train a model together, such as a hospital or a bank."),
     ("Point", "One record of an agent's data. What an agent has is its own figure, unless audits checked it."),
@@ -50,17 +54,21 @@ def number(many: int) -> str:
 def _who_paid(run: RunTotals) -> str:
     payers = [a for a in run.agents if run.balance(a) < 0]
     paid = [a for a in run.agents if run.balance(a) > 0]
-    if not payers and not paid:
-        return "No money moved."
-    owed, due = -sum(map(run.balance, payers)), sum(map(run.balance, paid))
-    by_points = run.beta and Fraction(run.beta) and any(BY_POINTS & {*at.kinds} for at in run.rounds.values())
-    price = f"{written(run.beta)} {run.currency}" if by_points else ""
-    why = f", at {price} for each point above or below the others' average" if by_points else ""
     given = run.last or run.committed
-    ordered = bool(payers and paid and given) and max(given.get(a, 0) for a in payers) <= min(
+    if not payers and not paid:
+        if not run.unpaid:
+            return "What each agent paid it also received: every balance is zero."
+        same = bool(_by_points(run)) and len({given.get(agent, 0) for agent in run.agents}) == 1
+        return "No money moved: every agent gave the same number of points." if same else "No money moved."
+    owed, due = -sum(map(run.balance, payers)), sum(map(run.balance, paid))
+    why = _by_points(run)
+    ordered = bool(payers and paid and given) and max(given.get(a, 0) for a in payers) < min(
         given.get(a, 0) for a in paid
     )
-    less, more = (" with less data", " with more") if ordered and not run.failed else ("", " others" if payers else "")
+    if ordered and not run.failed:
+        less, more = " that gave less data", " that gave more"
+    else:
+        less, more = "", " others" if payers and len(paid) > 1 else " other" if payers else ""
     if not payers:
         if run.balance(TREASURY) == -due:
             return f"The treasury paid {priced(due, run)} to {_agents(len(paid))}{why}."
@@ -73,6 +81,16 @@ def _who_paid(run: RunTotals) -> str:
     if owed == due:
         return f"{who} to {number(len(paid))}{more}{why}."
     return f"{who}; {number(len(paid))}{more} received {priced(due, run)}{why}."
+
+
+def _by_points(run: RunTotals) -> str:
+    """At which price, where points are paid for, and what else is in the balances."""
+    if not (run.beta and Fraction(run.beta) and any(BY_POINTS & {*at.kinds} for at in run.rounds.values())):
+        return ""
+    why = f", at {written(run.beta)} {run.currency} for each point above or below the others' average"
+    other = [BESIDE.get(kind, "other agreed payments") for kind in run.moving - BY_POINTS - BALANCED]
+    other += ["deposits that are still held"] if run.balance(ESCROW) else []
+    return f"{why}, {' and '.join(sorted({*other}))} included" if other else why
 
 
 def _agents(many: int) -> str:
@@ -112,19 +130,39 @@ def _gains(run: RunTotals) -> list[str]:
     if not run.gains:
         return []
     lost = sorted((gain, agent) for agent, gain in run.gains.items() if gain < 0)
-    better = len(run.gains) - len(lost)
     if not lost:
-        return [
-            "The model is worth more to every agent than its data and its payments cost it, by the agents' own figures."
-        ]
+        more = "more" if min(run.gains.values()) else "at least as much"
+        than = "than" if more == "more" else "as"
+        by = f"{than} its data and its payments cost it, by the agents' own figures"
+        return [f"The model is worth {more} to every agent {by}.", *_alone(run)]
     gain, agent = lost[0]
-    told = f"{better} of {_agents(len(run.gains))} gained; {_agents(len(lost))} lost, {agent} the most: "
-    cost, worth = run.costs.get(agent, 0), run.valuations[agent]
-    paid, side = abs(run.balance(agent)), "paid" if run.balance(agent) <= 0 else "received"
+    better, everyone = len(run.gains) - len(lost), _agents(len(run.gains))
+    told = f"{number(better).capitalize()} of {everyone} gained, {number(len(lost))} lost." if better else ""
+    told = told or f"All {everyone} lost."
+    most = ", the most" if len(lost) > 1 else ""
+    balance, side = run.balance(agent), "paid" if run.balance(agent) <= 0 else "received"
+    money = priced(abs(balance), run) if balance else "nothing"
     return [
-        f"{told}the model is worth {priced(worth, run)} to it, its data cost {priced(cost, run)}, and it {side} "
-        f"{priced(paid, run)}: a loss of {priced(-gain, run)}."
+        f"{told} {agent} lost {priced(-gain, run)}{most}: the model is worth {priced(run.valuations[agent], run)} to "
+        f"it, its data cost {priced(run.costs.get(agent, 0), run)}, and it {side} {money}.",
+        *_alone(run),
     ]
+
+
+def _alone(run: RunTotals) -> list[str]:
+    """Who would have done better without the others."""
+    alone = run.manifest.alone
+    if not set(alone) >= set(run.agents):
+        return []
+    missed = sorted((run.gains[a] - alone[a], a) for a in run.agents if alone[a] - run.gains[a] > ROUNDING)
+    if not missed:
+        return ["None would have been better off training alone."]
+    short, agent = missed[0]
+    if len(missed) == 1:
+        return [f"{agent} would have been {priced(-short, run)} better off training alone."]
+    many = f"{number(len(missed)).capitalize()} of" if len(missed) < len(run.agents) else "All"
+    return [f"{many} {_agents(len(run.agents))} would have been better off training alone, {agent} by the most, "
+            f"{priced(-short, run)}."]  # fmt: skip
 
 
 def _audits(run: RunTotals) -> list[str]:
@@ -150,7 +188,7 @@ def _dates(run: RunTotals, result: Verification) -> str:
     began, ended = calendar.between(run.entries[0]), calendar.between(run.entries[1])
     start, end = began[0] if began[0] is not None else began[1], ended[1]
     if start is None:
-        return "Its date is not proven: nobody cosigned a checkpoint of this run."
+        return "The date of the run is not proven: nobody cosigned a checkpoint of it."
     until = f" and {moment(end)}" if end is not None else ""
     words = f"between {moment(start)}{until}" if until else f"after {moment(start)}"
     return f"The entries were made {words}, by the clocks of the agents that cosigned them."

@@ -34,6 +34,7 @@ from fedincentive.game import (
 from fedincentive.game.phases import Bound, combine
 from fedincentive.game.quoting import _decimal, lump_sums
 from fedincentive.payments import Contribution, Deposit, LumpSum, Truthful
+from fedincentive.plain import width
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "games"
 SEEDS = st.integers(0, 10_000)
@@ -416,3 +417,21 @@ def test_a_narrow_range_of_prices_is_hit():
     found = quote(replace(game, outside_option=outside))
     assert not found.full.empty and Fraction(found.beta) > 0
     assert float(Fraction(found.beta)) in found.full and found.losers == ()
+
+
+def test_lump_sums_are_in_whole_units_of_the_currency() -> None:
+    """In yen there is nothing smaller than one: what is proposed is what the run pays, and nobody falls short."""
+    each = {"a": 1000.0, "b": 100000.0, "prior": 40.0, "spill": 0.8, "cost": 3.0}
+    rows = [{"name": "one", "s_max": 10}, {"name": "two", "s_max": 200}, {"name": "three", "s_max": 3000}]
+    found = quote(read({"game": {"kind": "data-value", "each": each, "agents": rows}}), "5", minor=1, currency="JPY")
+    assert found.losers and found.lump_sums, found.lump_reason
+    given = {agent: Fraction(money) for agent, money in found.lump_sums.items()}
+    assert all(money.denominator == 1 for money in given.values()) and sum(given.values()) == 0
+    for row in found.agents:
+        assert row.utility + float(given[row.agent]) >= row.outside_option
+    assert str(found).startswith("Quote for 2p-upbred in JPY: 5 per point")
+
+
+def test_names_of_any_script_stand_in_columns() -> None:
+    lines = str(quote(replace(hospitals(), agents=("\u9280\u884c", "clinic", "city")), "0.1")).splitlines()
+    assert {width(line.split("  loses")[0]) for line in lines[2:6]} == {width(lines[2])}

@@ -321,15 +321,49 @@ def test_it_begins_with_who_paid_whom_and_why(tmp_path: Path) -> None:
     """p_i = beta (s_i - mean of the others): ann 10 - 40 = -30, bob 20 - 35 = -15, cid 60 - 15 = 45, at 0.5 each."""
     path = kept(tmp_path / "a", currency="EUR")
     page = written(tmp_path, path)
-    first = "Two agents with less data paid 22.50 EUR to one with more, at 0.5 EUR for each point above or below the "
-    assert f'<p class="lead">{first}others&#x27; average.</p>' in page
+    first = "Two agents that gave less data paid 22.50 EUR to one that gave more, at 0.5 EUR for each point above or"
+    assert f'<p class="lead">{first} below the others&#x27; average.</p>' in page
     assert "What some paid, others received: no treasury was needed." in page
-    assert "Its date is not proven: nobody cosigned" in page
+    assert "The date of the run is not proven: nobody cosigned" in page
     for name, amount in (("ann", "15.00"), ("bob", "7.50"), ("cid", "22.50")):  # the diagram
         assert f"</title>{name}</text>" in page and f'opacity=".8">{amount}</text>' in page
     assert "In EUR, all rounds together." in page and "<dt>Treasury</dt>" in page
     yen = told(kept(tmp_path / "b", currency="JPY"))
-    assert "paid 22 JPY to one with more" in yen and "22.5" not in yen.split("Exact amounts")[0]
+    assert "paid 22 JPY to one that gave more" in yen and "22.5" not in yen.split("Exact amounts")[0]
+
+
+def lead(folder: Path, points: tuple[float, ...] = (10, 20, 60), **incentive: object) -> tuple[str, str]:
+    """The first sentence and the others of a run of agents with so many points."""
+    agents = [{"name": f"a{k}", "s_max": s} for k, s in enumerate(points)]
+    game = {"kind": "data-value", "each": {"cost": incentive.pop("own_cost", 0.001)}, "agents": agents}
+    folder.mkdir()
+    values = {"mechanism": "2p-upbred", "beta": "0.5", "rounds": 4, "currency": "EUR", **incentive}
+    engine.play({"game": game}, ledger=folder / "l.db", **values)
+    page = ledgers.render([ledgers.check(str(folder / "l.db"))])
+    found = re.search(r'<p class="lead">(.*?)</p><p>(.*?)</p>', page)
+    assert found
+    return html.unescape(found[1]), html.unescape(found[2])
+
+
+def test_the_first_sentence_is_true_of_small_equal_and_other_payments(tmp_path: Path) -> None:
+    at = ", at {} EUR for each point above or below the others' average"
+    assert lead(tmp_path / "a", (10, 10, 10))[0] == "No money moved: every agent gave the same number of points."
+    small = lead(tmp_path / "b", (10, 10.001), beta="0.5", own_cost=0.0)[0]
+    assert small == "One agent that gave less data paid less than 0.01 EUR to one that gave more" + at.format(0.5) + "."
+    lumps = {"a0": "1", "a1": "-0.5", "a2": "-0.5"}
+    told = lead(tmp_path / "c", lump_sums=lumps)[0]
+    assert told.endswith(at.format(0.5) + ", agreed lump sums included.")
+    assert lead(tmp_path / "d", lump_sums=lumps, mechanism="fedavg")[0] == ("Two agents paid 1.00 EUR to one other.")
+
+
+def test_losses_are_told_in_words_and_against_training_alone(tmp_path: Path) -> None:
+    every = lead(tmp_path / "a", own_cost=0.4)[1]
+    assert "All three agents lost. a" in every and ", the most: the model is worth " in every
+    assert "would have been better off training alone, a" in every
+    some = lead(tmp_path / "b", (1000, 1000, 4000), own_cost=0.0001)[1]
+    assert re.search(r"(One|Two) of three agents gained, (one|two) lost\. a\d lost [\d,.]+ EUR", some), some
+    none = lead(tmp_path / "c", (10, 10, 10))[1]
+    assert "more to every agent" in none and "None would have been better off training alone." in none
 
 
 def test_dates_are_those_of_the_cosigned_checkpoints(tmp_path: Path) -> None:
