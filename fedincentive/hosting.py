@@ -378,7 +378,8 @@ class Session:
         """The end: the certificate is made and kept, and the log's last lines say how the run ended and where things
         are; `files` are the host's own, by what they hold."""
         ended = center.conclude(self.game)
-        self.log.info("Run %s (%s) ended: %s. %s", ended.run, ended.mechanism, ended.status, ended.advice)
+        advice = f" {ended.advice}" if ended.advice else ""
+        self.log.info("Run %s (%s) ended: %s.%s", ended.run, ended.mechanism, ended.status, advice)
         for agent, amount in islice(ended.payments.items(), SHOWN):
             gave, had = ended.s[agent], ended.s_max[agent]
             worth = f", updates worth {ended.worth[agent]:.6g} on average" if agent in ended.worth else ""

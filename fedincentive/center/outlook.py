@@ -88,7 +88,7 @@ def _worth(per_nat: float, most: float, classes: int | None) -> str:
 
 
 def _line(title: str, text: str) -> list[str]:
-    return [f"  {title:<13}{text}"]
+    return [f"  {title:<14}{text}"]
 
 
 def _rounds(mechanism: Mechanism, enrolled: Sequence[Enrol], costs: np.ndarray) -> str:

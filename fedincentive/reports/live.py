@@ -17,6 +17,7 @@ from .. import ledger, manifest
 from ..errors import FedIncentiveError
 from ..ledger.address import is_address, shown
 from ..ledger.chain import Checkpoint
+from ..ledger.payout import DECIMALS
 from ..ledger.verify import Verification, verify
 from ..sealed import read_json
 from . import run_totals
@@ -154,9 +155,9 @@ def _ledger_of(target: str) -> str:
         return target
     folder = folder.parent if folder.name == "state" else folder
     if not (folder / manifest.DEFAULT).exists() and not (folder / "state").is_dir():
-        inside = [path.parent for path in folder.glob(f"*/{manifest.DEFAULT}")]
-        inside += [path.parent.parent for path in folder.glob(f"*/state/{STATE}")]
-        folder = max(inside, key=lambda one: one.stat().st_mtime, default=folder)
+        begun = [path.parent.parent for path in folder.glob(f"*/state/{STATE}")]
+        begun = begun or [path.parent for path in folder.glob(f"*/{manifest.DEFAULT}")]  # or they were refused
+        folder = max(begun, key=lambda one: one.stat().st_mtime, default=folder)
     return str(folder / manifest.DEFAULT)
 
 
@@ -189,6 +190,7 @@ def _of_state(state: Mapping[str, Any], totals: RunTotals | None) -> dict[str, A
                 Fraction(run["s_max"][name], scale),
                 run["balances"].get(name, 0),
                 minor,
+                settings.get("currency") or "",
                 notes,
             )
         )
@@ -204,7 +206,7 @@ def _of_state(state: Mapping[str, Any], totals: RunTotals | None) -> dict[str, A
         "trained": run["trained"],
         "rounds": settings["rounds"],
         "agents": agents,
-        "welfare": _welfare(run["valuations"], run["agents"], minor),
+        "welfare": _welfare(run["valuations"], run["agents"], minor, settings.get("currency") or ""),
     }
 
 
@@ -219,7 +221,11 @@ def _of_ledger(totals: RunTotals | None) -> dict[str, Any]:
         notes = [f"failed the audit of training round {totals.failed[name] + 1}"] if name in totals.failed else []
         notes += _away(name, totals)
         given, has = totals.last or totals.committed, totals.limits
-        agents.append(_agent(name, given.get(name, 0), has.get(name, 0), totals.balance(name), totals.minor, notes))
+        agents.append(
+            _agent(
+                name, given.get(name, 0), has.get(name, 0), totals.balance(name), totals.minor, totals.currency, notes
+            )
+        )
     return {
         "run": totals.run,
         "mechanism": totals.manifest.mechanism or terms.get("mechanism", ""),
@@ -232,7 +238,9 @@ def _of_ledger(totals: RunTotals | None) -> dict[str, Any]:
         "trained": trained,
         "rounds": terms.get("rounds"),
         "agents": agents,
-        "welfare": _welfare(totals.values[-1][1] if totals.values else {}, totals.agents, totals.minor),
+        "welfare": _welfare(
+            totals.values[-1][1] if totals.values else {}, totals.agents, totals.minor, totals.currency
+        ),
     }
 
 
@@ -249,20 +257,22 @@ def _away(name: str, totals: RunTotals) -> list[str]:
 
 
 def _agent(
-    name: str, gives: int | Fraction, has: int | Fraction, balance: int, minor: int, notes: list[str]
+    name: str, gives: int | Fraction, has: int | Fraction, balance: int, minor: int, currency: str, notes: list[str]
 ) -> dict[str, Any]:
     return {
         "name": name,
         "gives": float(gives),
         "has": float(has),
         "balance": balance / minor,
-        "money": rounded(balance, minor),
+        "money": rounded(balance, minor, DECIMALS.get(currency, 2)),
         "notes": notes,
     }
 
 
-def _welfare(values: Mapping[str, int], agents: Any, minor: int) -> str:
-    return rounded(sum(values.values()), minor) if values and set(values) >= set(agents) else ""
+def _welfare(values: Mapping[str, int], agents: Any, minor: int, currency: str) -> str:
+    if not values or not set(values) >= set(agents):
+        return ""
+    return rounded(sum(values.values()), minor, DECIMALS.get(currency, 2))
 
 
 def _warnings(state: Mapping[str, Any] | None, totals: RunTotals | None) -> list[str]:

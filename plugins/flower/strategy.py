@@ -23,6 +23,7 @@ from ...hosting import Session
 from ...ledger import Ledger
 from ...messages import SCALARS, RoundResult, Update
 from ...payments import Oracles
+from ...payments.exact import written
 from ...settings import Settings
 from . import handout, reporting
 from .node_keys import NodeKeys
@@ -146,7 +147,7 @@ class IncentiveStrategy(FedAvg):
             s.mechanism,
             s.run,
             s.rounds,
-            s.beta,
+            written(str(s.beta)),
             "" if s.gamma is None else f", gamma {s.gamma:g}",
         )
         log.info("At least %d agents; a round waits %g seconds for them", self.host.agents, self.host.round_timeout)

@@ -236,3 +236,21 @@ def test_where_nothing_is_yet_the_page_waits_and_says_so(tmp_path: Path, monkeyp
     monkeypatch.setattr(Page, "serve_forever", lambda page: None)  # as if Ctrl-C came at once
     assert "There is nothing at " in command("watch", tmp_path / "nope").output
     assert "There is nothing at " not in command("watch", tmp_path).output
+
+
+def test_a_run_that_was_refused_does_not_hide_the_one_before(finished: Path, tmp_path: Path) -> None:
+    """A host opens the ledger before it refuses a run: the folder it leaves is newer, and nothing ever happens in it."""
+    shutil.copytree(finished, tmp_path / "runs" / "trial")
+    (tmp_path / "runs" / "refused").mkdir()
+    with ledger.open(tmp_path / "runs" / "refused" / "ledger.sqlite"):
+        pass
+    assert looked(tmp_path / "runs")["run"] == "trial"
+
+
+@pytest.mark.parametrize(("currency", "digits"), [("JPY", r"-?[\d,]+"), ("BHD", r"-?[\d,]+\.\d{3}")])
+def test_money_has_the_digits_of_its_currency(currency: str, digits: str, tmp_path: Path) -> None:
+    list(rounds(tmp_path / "trial", random_data_value(5, 4), currency=currency))
+    for target in (tmp_path / "trial", tmp_path / "trial" / "ledger.sqlite"):
+        now = looked(target)
+        assert now["agents"] and all(re.fullmatch(digits, agent["money"]) for agent in now["agents"])
+        assert re.fullmatch(digits, now["welfare"]) or not now["welfare"]
