@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import json
 import secrets
+import sys
 import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -42,13 +43,22 @@ class Page(ThreadingHTTPServer):
         host, port = self.server_address[:2]
         return f"http://{host!s}:{port}/?token={self.token}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that went away in the middle is none."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class Handler(BaseHTTPRequestHandler):
     server: Page
     server_version, sys_version = "fedincentive", ""
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:
+            self._answer(400, "text/plain", "This is no address of a page.")
+            return
         token = parse_qs(asked.query).get("token", [""])[0]
         if not _is_direct(self.headers.get("Host", "")):
             self._answer(403, "text/plain", "Open this page by the address that `fedincentive watch` printed.")
@@ -76,8 +86,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def _is_direct(host: str) -> bool:
     """Whether the page was asked for by number or as localhost: a name on the web may be made to point here."""
-    name = urlsplit(f"//{host}").hostname or ""
     try:
+        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or bool(ipaddress.ip_address(name))
     except ValueError:
         return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+import socket
 import sqlite3
 import threading
 import urllib.error
@@ -238,8 +240,28 @@ def test_where_nothing_is_yet_the_page_waits_and_says_so(tmp_path: Path, monkeyp
     assert "There is nothing at " not in command("watch", tmp_path).output
 
 
+@pytest.mark.parametrize(
+    "line",
+    [b"GET http://[ HTTP/1.1\r\nHost: localhost", b"GET / HTTP/1.1\r\nHost: [::1", b"\0\xff\xfe", b"G" * 200_000],
+)
+def test_a_request_that_is_none_leaves_no_traceback(line: bytes, finished: Path, capfd) -> None:
+    """Anyone on the machine can send one, without a token."""
+    with Follower(str(finished)) as follower, Page("127.0.0.1", 0, follower) as page:
+        threading.Thread(target=page.serve_forever, daemon=True).start()
+        with socket.create_connection(page.server_address[:2], 30) as asks:
+            asks.sendall(line + b"\r\n\r\n")
+            asks.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                answer = asks.recv(1000)
+                assert answer and b"200" not in answer.split(b"\r\n")[0]
+        with urllib.request.urlopen(page.address) as found:
+            assert found.status == 200
+        page.shutdown()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_run_that_was_refused_does_not_hide_the_one_before(finished: Path, tmp_path: Path) -> None:
-    """A host opens the ledger before it refuses a run: the folder it leaves is newer, and nothing ever happens in it."""
+    """A host opens the ledger before it refuses a run: what that leaves is newer, and nothing happens in it."""
     shutil.copytree(finished, tmp_path / "runs" / "trial")
     (tmp_path / "runs" / "refused").mkdir()
     with ledger.open(tmp_path / "runs" / "refused" / "ledger.sqlite"):
