@@ -73,6 +73,12 @@ class HostSettings:
         help="Play also where most agents lose for certain: their data costs more than the payments and a perfect "
         "model give them. Without it such a run stops before the first round.",
     )
+    classes: int | None = setting(
+        checks.optional(checks.integer(2)),
+        None,
+        help="How many classes the model tells apart, where the server does not see it (FedML and FLUTE do). It bounds "
+        "what a perfect model is worth, and so who loses for certain.",
+    )
     output: str = setting(checks.path, RUNS, help="Directory of the runs' ledgers and states, one folder for each run.")
     join_timeout: float = setting(
         checks.real(above=0.0), 300.0, help="Seconds the server waits for the agents to enrol before the first round."
@@ -302,7 +308,7 @@ class Session:
         tell apart, where the host knows it: it bounds what they can be worth."""
         resumed = self.resumes
         if not resumed:
-            self.foretell(enrolled, classes)
+            self.foretell(enrolled, self.host.classes or classes)
         self._center = Center.open(
             self.settings,
             self.mechanism,

@@ -13,6 +13,7 @@ def main(where: str = "sim") -> None:
         beta="0.01",
         cost=0.005,
         value_per_nat=10.0,
+        classes=10,
         name="digits",
         model=Net(),
         min_clients=3,

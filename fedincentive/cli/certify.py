@@ -8,9 +8,21 @@ from pathlib import Path
 
 import click
 
+from ..ledger.address import is_address
+
+
+def _kept(context: click.Context, argument: click.Parameter, value: str) -> Path:
+    if is_address(value):
+        raise click.BadParameter(
+            "a certificate is kept with the run's state, not in its ledger. Name the run's folder.", context, argument
+        )
+    if not Path(value).exists():
+        raise click.BadParameter(f"there is nothing at {value}.", context, argument)
+    return Path(value)
+
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, path_type=Path), metavar="RUN")
+@click.argument("run", callback=_kept, metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print the certificate as JSON.")
 def certify(run: Path, as_json: bool) -> None:
     """Show the certificate of a finished run: how much anyone could still gain, and which claims held.

@@ -229,6 +229,7 @@ agents = 4
 beta = "0.15"
 cost = 0.05
 value-per-nat = 100.0
+classes = 10
 run = ""
 """
 

@@ -167,6 +167,13 @@ def test_whatever_people_script_prints_json(run_folder, tmp_path):
     assert "`trimmed-mean`" in known["aggregation"]["allowed"] and known["beta"]["topic"] == "Payments"
 
 
+def test_a_certificate_is_not_looked_for_in_a_database():
+    done = command("certify", "postgresql://localhost/ledgers")
+    words = " ".join(done.stderr.split())
+    assert "a certificate is kept with the run's state, not in its ledger. Name the run's folder." in words
+    assert "there is nothing at nope" in command("certify", "nope").stderr
+
+
 def test_the_report_of_a_game_says_who_gained(run_folder):
     """What a closed-form game knows of costs and of training alone is in the manifest, and so on the page."""
     assert command("report", run_folder).exit_code == 0

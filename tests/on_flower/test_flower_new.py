@@ -46,6 +46,9 @@ def test_a_new_project_plays_as_it_is(project: Path, grid: Any) -> None:
     assert contribute_rounds(run) <= 5
 
 
-def test_a_config_in_which_most_lose_stops_with_the_page(project: Path, grid: Any) -> None:
+@pytest.mark.parametrize(
+    "incentive", [{"value-per-nat": 0.1}, {"cost": 1.0, "beta": "1.1"}], ids=["worthless", "dearer than ln(10) nats"]
+)
+def test_a_config_in_which_most_lose_stops_with_the_page(incentive: dict, project: Path, grid: Any) -> None:
     with pytest.raises(Exception, match=r"agents lose[\s\S]*Before the first round[\s\S]*accept_losses to true"):
-        played(project, grid, **{"value-per-nat": 0.1})
+        played(project, grid, **incentive)
