@@ -29,7 +29,15 @@ def pairs(context: click.Context, option: click.Parameter, values: Sequence[str]
 
 
 def note_costs(incentive: Mapping[str, Any]) -> None:
-    """`incentive.cost` looks like the agents' costs, which a game has in another place."""
+    """`incentive.cost` looks like the agents' costs, which a game has in another place; and what stops a federation
+    does not stop a game."""
+    from ..errors import SettingError
+
+    if "accept_losses" in incentive:
+        raise SettingError(
+            "incentive.accept_losses is for federations: a game is played in any case, and `fedincentive quote` says "
+            "who loses. Leave it out here."
+        )
     if "cost" in incentive:
         click.echo(
             "Note: incentive.cost only informs payments that need to know costs. The costs that agents bear are `cost` "

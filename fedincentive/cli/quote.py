@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from .play import note_costs
+
+
+def _refuse_names(agents: Sequence[str]) -> None:
+    """Refuse names that no run would take: a quote prints them on a terminal."""
+    from ..center.names import twins, wrong_with_name
+    from ..entry import RESERVED
+    from ..errors import SettingError
+
+    wrong = next(filter(None, map(wrong_with_name, agents)), "") or twins(agents)
+    if taken := [agent for agent in agents if agent in RESERVED]:
+        wrong = f"Agent {taken[0]!r} needs another name: that is one of the center's accounts."
+    if wrong:
+        raise SettingError(wrong)
 
 
 @click.command()
@@ -34,6 +48,7 @@ def quote(game: Path, mechanism: str | None, beta: str | None, margin: float, as
     if math.isnan(margin):
         raise SettingError("--margin must be a number, not nan.")
     file = load(game)
+    _refuse_names(file.game.agents)
     given = {"mechanism": mechanism, "beta": beta}
     values = {**file.incentive, **{key: value for key, value in given.items() if value is not None}}
     note_costs(file.incentive)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import command
 
 import fedincentive
@@ -165,6 +166,29 @@ def test_whatever_people_script_prints_json(run_folder, tmp_path):
     }
     known = {row["setting"]: row for row in json.loads(command("settings", "--json").output)}
     assert "`trimmed-mean`" in known["aggregation"]["allowed"] and known["beta"]["topic"] == "Payments"
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u202eb", "treasury", " a", "ann\u00a0"])
+def test_a_quote_takes_no_name_that_a_run_refuses(name, tmp_path):
+    game = yaml.safe_load((GAMES / "hospitals.yaml").read_text())
+    game["game"]["agents"][0]["name"] = name
+    (tmp_path / "game.yaml").write_text(yaml.safe_dump(game))
+    for word in ("quote", "play"):
+        done = command(word, tmp_path / "game.yaml")
+        assert done.exit_code == 1 and done.stderr.startswith(("Error: Agent ", "Error: Enrol ")), (word, done.stderr)
+        assert "\u202e" not in done.stderr
+
+
+def test_a_game_in_which_most_lose_says_so_and_what_to_do(tmp_path):
+    game = yaml.safe_load((GAMES / "hospitals.yaml").read_text())
+    game["game"]["each"] |= {"a": 0.1, "b": 0.2}
+    (tmp_path / "my game.yaml").write_text(yaml.safe_dump(game))
+    done = command("play", tmp_path / "my game.yaml")
+    assert "Most agents would be better off training alone. `fedincentive quote '" in done.stdout
+    assert "Most agents" not in command("play", GAMES / "hospitals.yaml").stdout
+    game["incentive"]["accept_losses"] = True
+    (tmp_path / "my game.yaml").write_text(yaml.safe_dump(game))
+    assert "a game is played in any case" in command("play", tmp_path / "my game.yaml").stderr
 
 
 def test_a_certificate_is_not_looked_for_in_a_database():
