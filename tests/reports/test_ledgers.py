@@ -436,3 +436,19 @@ def test_money_is_coloured_by_who_pays_and_points_are_not(played: list[Path], tm
         assert f'<td class="n {amount}</td>' in page
     bars = page.split("Points contributed")[2].split("</svg>")[0]
     assert "var(--data)" in bars and "var(--plus)" not in bars
+
+
+def test_long_names_are_not_cut_on_a_desk(tmp_path: Path, phone) -> None:
+    names = (
+        "St. Mary's Hospital of the Immaculate Conception and Saint Bartholomew",
+        "Universit\u00e4tsklinikum Z\u00fcrich",
+        "b",
+    )
+    each = {"a": 100.0, "b": 8000.0, "prior": 400.0, "spill": 0.8, "cost": 0.02}
+    agents = [{"name": name, "s_max": s} for name, s in zip(names, (20_000, 15_000, 6_000), strict=True)]
+    game = {"game": {"kind": "data-value", "each": each, "agents": agents}}
+    engine.play(game, mechanism="2p-upbred", beta="0.03", rounds=4, currency="EUR", ledger=tmp_path / "l.db")
+    page = written(tmp_path, tmp_path / "l.db")
+    assert "against training alone" in page
+    found = phone(page.replace("<details", "<details open"), width=1280)
+    assert found["cut"] == [] and found["content"] <= 1280
