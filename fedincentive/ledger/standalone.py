@@ -894,6 +894,7 @@ def agreed_inputs(
         eta, rho, absent = exact(agreed["eta"]), exact(agreed["discount"]), given["absent"]
         if len(given["gram"]) != asked or not set(absent) <= set(given["gram"]) <= set(agents):
             raise ValueError("it pays other agents than those that were asked")
+        hold_gram(given["gram"], absent)
         weight = Fraction(round(rho ** (rounds - 1 - before) * 10**12), 10**12)
         curvature = {a: str(k) for a, k in per_agent("curvature").items() if a in given["gram"]}
         h = str(eta / max(asked - len(absent), 1))
@@ -926,6 +927,17 @@ def agreed_inputs(
             raise ValueError("it compares other agents than those that were asked")
         return {"rates": dict.fromkeys(given["amounts"], str(-exact(agreed["eta"]) / (2 * asked))), "unit": 10**9}, None
     return {}, None
+
+
+def hold_gram(gram: dict[str, Amounts], absent: list[str]) -> None:
+    """Inner products that updates can have: none of who was absent, and none beyond the product of two lengths."""
+    for a, row in gram.items():
+        for b, inner in row.items():
+            if inner and (a in absent or b in absent):
+                raise ValueError("an absent agent has an update")
+            lengths = (exactly(gram[a][a]) + 1) * (exactly(gram[b][b]) + 1)
+            if (abs(exactly(inner)) - 1) ** 2 * 10**6 > lengths * (10**6 + 1):
+                raise ValueError(f"<{a}, {b}> is {inner}, more than the lengths of the two updates allow")
 
 
 def fact_inputs(

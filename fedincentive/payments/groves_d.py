@@ -38,6 +38,14 @@ def product(a: Update, b: Update) -> float:
     )
 
 
+def too_long(gram: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Products <a, b> beyond |a| |b|, which no updates have; a unit and a millionth are left to rounding."""
+    for a, row in gram.items():
+        for b, inner in row.items():
+            if (abs(inner) - 1) ** 2 * 10**6 > (gram[a][a] + 1) * (gram[b][b] + 1) * (10**6 + 1):
+                yield f"<{a}, {b}> is {inner}"
+
+
 @dataclass(frozen=True)
 class GrovesUpdates(Payment):
     curvature: dict[str, Fraction] | Fraction = Fraction(0)  # k_i, of every agent or by agent
@@ -141,6 +149,7 @@ class GrovesUpdates(Payment):
                 yield f"{key} is {given[key]!r}, agreed is {value!r}"
         if any(given["gram"][a][b] for a in agents for b in given["gram"][a] if a in absent or b in absent):
             yield "an absent agent has an update"
+        yield from (f"{wrong}, more than the lengths of the two updates allow" for wrong in too_long(given["gram"]))
 
     @classmethod
     def explain(cls, entry: Entry, account: str, minor: int) -> str:

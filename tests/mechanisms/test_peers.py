@@ -401,3 +401,28 @@ def bare(settings):
 def test_settings_that_cannot_be_played_are_refused_with_the_remedy(settings, message):
     with pytest.raises(SettingError, match=message):
         bare({"rounds": 2, **settings})
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        (lambda gram, a, b: gram[b].update({a: 10**4 * (gram[a][a] + gram[b][b])}), "the lengths of the two updates"),
+        (lambda gram, a, b: gram[b].update({a: -(gram[a][a] + gram[b][b])}), "the lengths of the two updates allow"),
+        (lambda gram, a, b: gram[a].update({a: 0}), "the lengths of the two updates allow"),
+    ],
+)
+def test_both_verifiers_see_inner_products_that_no_updates_have(forged, said, tmp_path, monkeypatch):
+    from fedincentive.payments import GrovesUpdates
+
+    honest = GrovesUpdates.entry
+
+    def entry(self, run, inputs, **kind):
+        a, b, *_ = sorted(inputs["gram"])
+        forged(inputs["gram"], a, b)
+        return honest(self, run, inputs, **kind)
+
+    monkeypatch.setattr(GrovesUpdates, "entry", entry)
+    _, findings, lines = played("t-upbred with groves-d", tmp_path)
+    assert findings and all(said in finding.message for finding in findings)
+    told = standalone_findings(lines)
+    assert told and all(said in found[2] for found in told)
