@@ -38,8 +38,9 @@ def agreement(labels: Mapping[str, Any]) -> Contributions:
     values, spread = dict.fromkeys(agents, 0.0), dict.fromkeys(agents, 0.0)
     if len(agents) < 2 or len(said[agents[0]]) < 4:
         return Contributions(values, spread)
-    kinds = 1 + max(int(one.max()) for one in said.values())
-    told = {agent: np.eye(kinds)[one] for agent, one in said.items()}
+    kinds, told_as = np.unique(np.stack(list(said.values())), return_inverse=True)
+    said = dict(zip(agents, told_as.reshape(len(agents), -1), strict=True))
+    told = {agent: np.eye(len(kinds))[one] for agent, one in said.items()}
     halves = (slice(0, None, 2), slice(1, None, 2))
     for i in agents:
         items, score = np.zeros(len(said[i])), 0.0

@@ -99,7 +99,7 @@ def gtg(
         if len(u.known) == 2**n and n <= MOST_EXACT:  # nothing is left to estimate
             values = shapley_weights(n) @ np.array([u.known[mask] for mask in range(2**n)])
             return Contributions(_by(coalitions, values), evaluations=2**n, orders=orders)
-        if orders > 30 and orders % n == 0 and _agree(means[-11:], tolerance):
+        if orders > 30 and orders % n == 0 and _agree(means[-10:], tolerance):
             break
     mean = total / orders
     variance = np.maximum(squares / orders - mean**2, 0.0)
@@ -108,7 +108,7 @@ def gtg(
 
 
 def _agree(means: list[np.ndarray], tolerance: float) -> bool:
-    """Whether each of the last means differs from the one before the last ten by at most this part, on average."""
+    """Whether each of these means differs from the last one by at most this part, on the mean over agents."""
     last = np.stack(means)
     change = np.abs(last - last[-1]) / np.maximum(np.abs(last[-1]), 1e-12)
     return bool(change.mean(axis=1).max() <= tolerance)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import FedIncentiveError, GameError
 from ..game.arrays import Array
 from . import lies
 from .base import LeagueRow, Reports
@@ -56,13 +57,23 @@ class Measured:
 
 
 def measure(row: LeagueRow, stage: Stage, seed: int) -> Measured:
-    """Plays a row honestly, then searches every lie."""
-    if why := row.suits(stage):
-        return Measured(row.name, stage.label, seed, why, dict.fromkeys(COLUMNS), {})
+    """Plays a row honestly, then searches every lie; a row that does not suit the game is left out with the reason."""
+    why = row.suits(stage)
+    if not why:
+        try:
+            return _measured(row, stage, seed)
+        except FedIncentiveError as error:
+            why = str(error).rstrip(".")
+    return Measured(row.name, stage.label, seed, why, dict.fromkeys(COLUMNS), {})
+
+
+def _measured(row: LeagueRow, stage: Stage, seed: int) -> Measured:
     reports = Reports.honest(stage)
     moves = row.moves(stage, reports)
     s = moves.s
     u = row.utilities(stage, reports, s)  # in expectation, where the rule draws
+    if not np.isfinite(u).all():
+        raise GameError("what agents have where contributions rest is not finite")
     levels = row.levels(stage, reports, s, s)
     paid, treasury = row.postings(stage, reports, s, seed)
     exact = levels - stage.costs(s) + paid
@@ -78,7 +89,8 @@ def measure(row: LeagueRow, stage: Stage, seed: int) -> Measured:
 
     told = [lie.gain for kind in row.asks if (lie := found[kind]) is not None]
     varies = np.ptp(paid) > NOISE and np.ptp(s) > NOISE
-    known = stage.game.valuation.alone(np.zeros(stage.n)) is not None
+    nothing = stage.game.valuation.alone(np.zeros(stage.n))
+    known = nothing is not None and np.isfinite(stage.outside).all()
     columns: dict[str, float | None] = {
         "W": float(levels.sum()),
         "NW": float((levels - stage.costs(s)).sum()),
@@ -87,7 +99,7 @@ def measure(row: LeagueRow, stage: Stage, seed: int) -> Measured:
         "lie": max(told) if told else None,
         "lie d": gain("d"),
         "treasury": treasury,
-        "vs out": float((exact - stage.alone(np.zeros(stage.n))).min()) if known else None,
+        "vs out": float((exact - nothing).min()) if nothing is not None and np.isfinite(nothing).all() else None,
         "vs alone": float((u + row.settled(stage, s) - stage.outside).min()) if known else None,
         "names": gain("names"),
         "merge": gain("merge"),

@@ -50,7 +50,10 @@ class Wanted:
 
     def stage(self, seed: int) -> Stage:
         if self.file is not None:
-            return Stage(load(Path(self.file)).game, self.file)
+            game = load(Path(self.file)).game
+            if game.n < 2:
+                raise GameError(f"{self.file} has 1 agent: the league compares agents with each other.")
+            return Stage(game, self.file)
         return draw(self.family, seed, self.n, self.fit)
 
 

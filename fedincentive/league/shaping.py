@@ -62,5 +62,10 @@ class RealFM(Shaping):
 
     name, source = "realfm", "Bornstein et al. 2023 (arXiv 2310.13681), grant and phi as in the authors' code"
 
+    def suits(self, stage: Stage) -> str:
+        if why := super().suits(stage):
+            return why
+        return "" if np.isfinite(stage.alone(np.zeros(stage.n))).all() else "the value of no data is not finite"
+
     def grant(self, stage: Stage, level: Array, worth: Array) -> Array:
         return taylor(stage.alone(np.zeros(stage.n)), level, worth)

@@ -17,6 +17,11 @@ from .base import LeagueRow, Posting, Promise, Reports, by_agent
 from .stage import Stage
 
 SCORE_UNIT = 10**9
+MOST_AGENTS = 12  # whose coalitions are searched
+
+
+def _valued(stage: Stage, S: Array) -> str:
+    return "" if np.isfinite(stage.values(S)).all() else "what some coalitions have is not finite"
 
 
 class Shares(LeagueRow):
@@ -60,6 +65,9 @@ class LeaveOneOut(Shares):
     def evaluations(self, n: int) -> int:
         return n + 1
 
+    def suits(self, stage: Stage) -> str:
+        return super().suits(stage) or _valued(stage, stage.s_max * (1.0 - np.eye(stage.n)))
+
     def scores(self, stage: Stage, held: Array) -> Array:
         everyone = held.sum(axis=-2, keepdims=True)
         return stage.values(everyone).sum(axis=-1) - stage.values(everyone - held).sum(axis=-1)
@@ -72,6 +80,10 @@ class ShapleyShare(Shares):
 
     def evaluations(self, n: int) -> int:
         return int(2**n)
+
+    def suits(self, stage: Stage) -> str:
+        many = f"{2**stage.n} coalitions are too many to search" if stage.n > MOST_AGENTS else ""
+        return super().suits(stage) or many or _valued(stage, np.zeros(stage.n))
 
     def scores(self, stage: Stage, held: Array) -> Array:
         masks, weights = subsets(held.shape[-2]), shapley_weights(held.shape[-2])

@@ -126,7 +126,7 @@ def peaks(f: Callable[[Array], Array], high: Array) -> tuple[Array, Array]:
 
 
 def _best(f: Callable[[Array], Array], T: Array) -> tuple[Array, Array]:
-    value = f(T)
+    value = np.nan_to_num(f(T), nan=-np.inf, posinf=np.inf, neginf=-np.inf)  # what is not defined is never best
     best = value.argmax(axis=0)[None]
     return np.take_along_axis(T, best, 0)[0], np.take_along_axis(value, best, 0)[0]
 

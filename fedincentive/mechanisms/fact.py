@@ -28,6 +28,7 @@ class FactMechanism(Upbred):
         known = StandAlone.of(cls.name, settings, game)
         m, w, step = known.targets, model(game, game.s_max), 1e-6 * game.s_max
         fees = np.maximum(game.values(w, m) - known.alone(m), 0.0)
-        rising = np.where(m >= game.s_max - step, (known.alone(m) - known.alone(m - step)) / step, 0.0)
+        more = np.divide(known.alone(m) - known.alone(m - step), step, out=np.zeros_like(m), where=step > 0.0)
+        rising = np.where(m >= game.s_max - step, more, 0.0)
         gaps = np.maximum(np.maximum(known.cost, rising) - game.valuation.slope(w, m), 0.0)
         return known.filled(Sandwich.name, targets=m, fees=fees, gaps=gaps)

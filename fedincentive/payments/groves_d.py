@@ -63,8 +63,8 @@ class GrovesUpdates(Payment):
         asked = min(self.sampled or n, n)
         if asked < 3:
             raise SettingError(
-                f"incentive.payment is 'groves-d' with {asked} agents in a round: it needs at least 3, as a pair's "
-                "part is charged to the others."
+                f"incentive.payment is 'groves-d' with {asked} agent{'s' * (asked != 1)} in a round: it needs at least "
+                "3, as a pair's part is charged to the others."
             )
         for key, wanted in (("server_optimizer", "sgd"), ("weights", "uniform"), ("aggregation", "mean")):
             if (getattr(self, key) or wanted) != wanted:

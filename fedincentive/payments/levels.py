@@ -156,6 +156,12 @@ class Levels(Payment):
         by_itself = np.array([alone(agent, points[agent]) for agent in run.agents])
         caps = self.caps(run.agents, given, by_itself)
         found = {a: min(known.value(a, event.w, points), float(cap)) for a, cap in zip(run.agents, caps, strict=True)}
+        for agent, level in found.items():
+            if not np.isfinite(level):
+                raise SettingError(
+                    f"Agent {agent!r} delivered {points[agent]:g} points, and its model is worth {level} then, which "
+                    "no ledger can note: degraded models need a game in which what an agent has alone is finite."
+                )
         told = {agent: quantise(level, self.minor) for agent, level in found.items()}
         return self.entry(run, {"levels": told, "points": {a: run.delivered[a] for a in run.agents}})
 
@@ -202,7 +208,8 @@ class Levels(Payment):
         own = s if t is None else t
         value = game.valuation.unilateral(w, s, own)
         caps = self.caps(game.agents, own, game.valuation.alone(own))
-        return np.where(value > caps, value - np.minimum(value, caps), 0.0)
+        with np.errstate(invalid="ignore"):  # minus infinity less itself, where nothing is withheld
+            return np.where(value > caps, value - np.minimum(value, caps), 0.0)
 
     def deviations(self, game: Game, w: Array, s: Array, t: Array) -> Array:
         return -self.withheld(game, w, s, t)

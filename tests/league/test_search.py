@@ -194,3 +194,51 @@ def test_every_lie_on_the_page_is_replayed_with_the_gain_that_is_printed():
         assert again == pytest.approx(printed, rel=2e-3), command
         replayed.add(row)
     assert replayed >= {"t-upbred", "2p-upbred", "fedbr-bg", "shaping", "realfm", "fact", "one-for-one", "pwyc"}
+
+
+def league_of(tmp_path, game, *rows):
+    file = tmp_path / "game.yaml"
+    file.write_text(json.dumps({"game": game}))
+    done = run(str(file), "--json", *(word for row in rows for word in ("--row", row)))
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} in the JSON"))
+
+
+def test_rows_that_do_not_suit_a_game_are_left_out_with_the_reason(tmp_path):
+    """No data is worth minus infinity here: the other rows are played all the same."""
+    shared = {"kind": "shared-error", "agents": 4, "each": {"a": 2, "b": 1, "s_max": 8, "cost": 0.02}}
+    found = league_of(tmp_path, shared, "upbred", "realfm", "shapley-share", "loo-share")
+    unsuited = {one["row"]: one["unsuited"] for one in found["games"]}
+    assert unsuited == {
+        "upbred": "",
+        "realfm": "the value of no data is not finite",
+        "shapley-share": "what some coalitions have is not finite",
+        "loo-share": "",
+    }
+    (upbred,) = (row for row in found["table"] if row["row"] == "upbred")
+    assert upbred["vs out"] is None and upbred["vs alone"] is not None  # nothing to compare with
+    rows = ("planner", "t-upbred", "loo-share", "gradient-relative")
+    found = league_of(tmp_path, {"kind": "example"}, *rows)  # as printed: no points, no value
+    unsuited = {one["row"]: one["unsuited"] for one in found["games"]}
+    assert unsuited["planner"] == unsuited["loo-share"] == "what agents have where contributions rest is not finite"
+    assert "the quantised value is" in unsuited["gradient-relative"] and unsuited["t-upbred"] == ""
+    assert [row["regret"] for row in found["table"] if row["row"] == "t-upbred"] == [0.0]
+
+
+def test_a_common_curve_is_known_by_its_values(tmp_path):
+    """Murhekar's claim is judged wherever all agents value data alike, in a game file too."""
+    each = {"a": 2, "b": 3, "prior": 1, "fit": 0.2, "s_max": 12, "cost": {"low": 0.01, "high": 0.03}}
+    for spill, verdict in ((1, "held"), (0.5, "outside its assumptions")):
+        game = {"kind": "data-value", "agents": 3, "each": {**each, "spill": spill}}
+        found = {v["claim"]: v for v in league_of(tmp_path, game, "fedbr-bg")["verdicts"]}
+        assert found["maximal p-means"]["verdict"] == verdict
+
+
+def test_the_league_wants_two_agents_and_few_coalitions(tmp_path):
+    each = {"a": 2, "b": 3, "s_max": 12, "cost": 0.01}
+    file = tmp_path / "one.yaml"
+    file.write_text(json.dumps({"game": {"kind": "data-value", "agents": 1, "each": each}}))
+    done = run(str(file))
+    assert done.exit_code == 1 and "has 1 agent: the league compares agents with each other" in done.output
+    many = league_of(tmp_path, {"kind": "data-value", "agents": 13, "each": each}, "shapley-share")
+    assert many["games"][0]["unsuited"] == "8192 coalitions are too many to search"

@@ -426,3 +426,13 @@ def test_both_verifiers_see_inner_products_that_no_updates_have(forged, said, tm
     assert findings and all(said in finding.message for finding in findings)
     told = standalone_findings(lines)
     assert told and all(said in found[2] for found in told)
+
+
+def test_what_cannot_be_played_is_told_by_its_cause():
+    with pytest.raises(SettingError, match="delivered 0 points, and its model is worth -inf then.*alone is finite"):
+        play({"game": {"kind": "example"}}, mechanism="accuracy-shaping", rounds=4, eta=0.5)
+    each = {"a": 2, "b": 3, "spill": 0.7, "s_max": 15, "cost": 0.02}
+    agents = [{"name": "a"}, {"name": "none", "s_max": 0}, {"name": "c"}]
+    nobody = {"kind": "data-value", "each": each, "agents": agents}
+    with pytest.raises(SettingError, match="Agent 'none' enrols with s_max = 0"):
+        play({"game": nobody}, mechanism="fact", rounds=1)
