@@ -72,6 +72,7 @@ def league(
         drawing.draw(means, figure)
     if as_json:
         found = {
+            "sources": {name: ROWS[name].source for name in wanted.rows},
             "table": means,
             "verdicts": [v.to_json() for v in verdicts],
             "games": [one.to_json() for one in played],

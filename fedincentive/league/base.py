@@ -84,7 +84,7 @@ class LeagueRow:
     """Base of all rows: nobody is paid, everybody receives V_i and replies best to the others."""
 
     name: ClassVar[str]
-    source: ClassVar[str]  # whose rule it is, and how it is known: read in code or paper, or recalled
+    source: ClassVar[str]  # whose rule it is, and how it is known: read in code or paper, or recalled (in `--json`)
     asks: ClassVar[tuple[str, ...]] = ()
     chooses: ClassVar[bool] = True  # agents choose s; otherwise it is assigned
     measured: ClassVar[bool] = False  # payments follow what was delivered, whatever was claimed

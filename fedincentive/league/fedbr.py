@@ -1,7 +1,7 @@
 """FedBR-BG (Murhekar et al., NeurIPS 2023): costs are shared, p_i = beta (c_i s_i - mean_{j != i} c_j s_j).
 
 beta = 1 - 1/n shares all costs equally, u_i = V_i - sum c s / n, and is what makes welfare maximal on one common curve.
-Unofficial code is said to take a smaller beta for linear costs (`root_of_costs`). Whoever overstates its cost is paid
+Unofficial code takes a smaller beta for linear costs that differ (`root_of_costs`). Whoever overstates its cost is paid
 more, without limit.
 """
 

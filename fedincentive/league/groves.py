@@ -59,7 +59,7 @@ class _Told(LeagueRow):
 
 
 class Clarke(_Told):
-    name, source = "clarke", "Clarke 1971, on costs as in arXiv 2504.05563; that paper's rule is recalled"
+    name, source = "clarke", "Clarke 1971, textbook form, on costs"
     promises = (
         Promise("truthful"),
         Promise("maximal welfare"),

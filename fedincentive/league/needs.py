@@ -33,7 +33,8 @@ class _Needs(LeagueRow):
 class OneForOne(_Needs):
     """Everyone adds what the others leave it short of."""
 
-    name, source, asks = "one-for-one", "Blum et al. 2021 (arXiv 2103.03228), recalled", ("need",)
+    name, asks = "one-for-one", ("need",)
+    source = "Blum et al. 2021 (arXiv 2103.03228), abstract checked, rule recalled"
     promises = (
         Promise("needs met", ("needs within reach",)),
         Promise("envy-free", ("needs within reach",), "no swap with a smaller s keeps the need"),
@@ -48,7 +49,8 @@ class OneForOne(_Needs):
 class PayWhatYouContribute(_Needs):
     """Procaccia et al. 2025: the cheapest assignment that meets all needs, costs paid back."""
 
-    name, source, asks = "pwyc", "Procaccia et al. 2025 (arXiv 2509.21612), recalled; needs for pairs", ("need", "c")
+    name, asks = "pwyc", ("need", "c")
+    source = "Procaccia et al. 2025 (arXiv 2509.21612), abstract checked, the rest recalled; one need for its pairs"
     promises = (
         Promise("needs met"),
         Promise("budget balanced", note="the paper's Table 1"),

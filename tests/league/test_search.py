@@ -129,6 +129,7 @@ def test_the_command_prints_table_columns_and_claims(tmp_path):
     assert done.output.startswith("| | W | NW |") and "\n| 2p-upbred | " in done.output
     assert "2p-upbred: delivered" in done.output and picture.stat().st_size > 5000
     found = json.loads(run("--games", "1", "--n", "3", "--row", "fedavg", "--json").output)
+    assert found["sources"] == {"fedavg": "McMahan et al. 2017"}
     assert list(found["table"][0])[2:-1] == list(COLUMNS) and found["games"][0]["row"] == "fedavg"
 
 

@@ -1,7 +1,7 @@
 """What each row pays and gives, against its rule written out agent by agent from the game's own numbers.
 
-Where contributions rest, the scores of coalitions, Clarke's pivots and the assignments are in `test_rows.py`, the ledger's
-exact amounts in `ledger/vectors.py`.
+Where contributions rest, Clarke's pivots and the assignments are in `test_rows.py`, the ledger's exact amounts in
+`ledger/vectors.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def s(stage):
 
 
 class Written:
-    """A data-value game by hand: v_i = a - b (1 + E)^-power - fit |w - x|^2 / 2, with E = s_i + spill_i sum of others."""
+    """A data-value game: v_i = a - b (1 + E)^-power - fit |w - x|^2 / 2, with E = s_i + spill_i sum of the others."""
 
     def __init__(self, stage):
         v = stage.game.valuation
@@ -216,7 +216,7 @@ def linear(d, h, k):
 
 @pytest.mark.parametrize(("name", "rule"), [("groves-d", groves), ("gradient-relative", linear)])
 def test_updates_are_paid_for_in_every_round_of_training(name, rule, stage, s):
-    """Server SGD whose step halves the distance to the best model, weighed by how far training still is from its end."""
+    """Server SGD whose step halves the distance to the best model; each round counts twice what the one before does."""
     hand, total = Written(stage), np.zeros(N)
     w, h = float(stage.game.w0[0]), 0.5 / hand.fit / N
     for t in range(20):
