@@ -56,7 +56,7 @@ def league(
     from ..league import COLUMNS, ROWS
     from ..league import running as league_runs
 
-    wanted = league_runs.Wanted(family, games, n, fit, seed, game, rows or tuple(ROWS))
+    wanted = league_runs.Wanted(family, games, n, fit, seed, game, tuple(dict.fromkeys(rows or ROWS)))
     if witness is not None:
         click.echo(league_runs.replay(wanted, witness))
         return

@@ -81,7 +81,8 @@ def _measured(row: LeagueRow, stage: Stage, seed: int) -> Measured:
     found["s"] = lies.best_contribution(row, stage, reports, s, u)
     found["deliver"] = lies.best_fabrication(row, stage, reports, s, u)
     found["d"] = lies.best_update(row, stage, s)
-    found["names"], found["merge"] = lies.two_names(row, stage, reports, s), lies.merger(row, stage, reports, s)
+    found["names"] = lies.best(lies.two_names(row, stage, reports, s))
+    found["merge"] = lies.best(lies.mergers(row, stage, reports, s))
 
     def gain(kind: str) -> float | None:
         lie = found[kind]

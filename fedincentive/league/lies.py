@@ -128,8 +128,13 @@ def _largest(kind: str, stage: Stage, truth: Array, told: Array, gains: Array) -
     return Lie(kind, stage.game.agents[i], float(truth[i]), float(told[i]), gain)
 
 
-def two_names(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie | None:
-    """What the best placed agent gains by halving its points between two names; negative where all lose."""
+def best(found: list[Lie] | None) -> Lie | None:
+    """What the best placed gain; None where the rule does not say."""
+    return max(found, key=lambda lie: lie.gain) if found else None
+
+
+def two_names(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> list[Lie] | None:
+    """What each agent gains by halving its points between two names; None where the rule does not say."""
     if row.pays_d in ("relative", "groves-d"):
         return _names_of_updates(row, stage, s)
     before = row.named(stage, reports, np.diag(s))
@@ -142,11 +147,11 @@ def two_names(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie |
         after = row.named(stage, reports, held)
         assert after is not None
         found.append(Lie("names", agent, float(s[i]), float(s[i]) / 2.0, float(after[i] + after[-1] - before[i])))
-    return max(found, key=lambda lie: lie.gain)
+    return found
 
 
-def merger(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie | None:
-    """What the best placed pair gains by enrolling under one name."""
+def mergers(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> list[Lie] | None:
+    """What each pair gains by enrolling under one name; None where the rule does not say."""
     before = row.named(stage, reports, np.diag(s))
     if before is None or stage.n < 3 or row.pays_d in ("relative", "groves-d"):
         return None
@@ -160,7 +165,7 @@ def merger(row: LeagueRow, stage: Stage, reports: Reports, s: Array) -> Lie | No
         found.append(
             Lie("merge", pair, float(s[i] + s[j]), float(s[i] + s[j]), float(after[i] - before[i] - before[j]))
         )
-    return max(found, key=lambda lie: lie.gain)
+    return found
 
 
 def update_pay(how: str, d: Array, h: float, k: Array) -> Array:
@@ -254,7 +259,7 @@ def scaled_gain(row: LeagueRow, stage: Stage, s: Array, i: int, scale: float, ro
     return float(lied[i] + lied_paid[i] - values[i] - paid[i])
 
 
-def _names_of_updates(row: LeagueRow, stage: Stage, s: Array) -> Lie:
+def _names_of_updates(row: LeagueRow, stage: Stage, s: Array) -> list[Lie]:
     """Two names that both send the gradient, where updates are paid for."""
     values, paid = train(row, stage, s, np.eye(stage.n))
     found = []
@@ -262,4 +267,4 @@ def _names_of_updates(row: LeagueRow, stage: Stage, s: Array) -> Lie:
         after, after_paid = train(row, stage, s, np.vstack([np.eye(stage.n), np.eye(stage.n)[i]]))
         gain = after[i] + after_paid[i] + after_paid[-1] - values[i] - paid[i]
         found.append(Lie("names", agent, 1.0, 2.0, float(gain)))
-    return max(found, key=lambda lie: lie.gain)
+    return found

@@ -139,11 +139,17 @@ def replay(wanted: Wanted, witness: str) -> str:
     reports = Reports.honest(stage)
     s = row.moves(stage, reports).s
     u = row.utilities(stage, reports, s)
+    if not np.isfinite(value) or (kind in row.asks and value < 0.0):
+        raise SettingError(f"--replay has the value {text}: a finite number is needed, and no cost or need is below 0.")
     if kind in ("names", "merge"):
-        found = (lies.two_names if kind == "names" else lies.merger)(row, stage, reports, s)
+        found = (lies.two_names if kind == "names" else lies.mergers)(row, stage, reports, s)
         if found is None:
             raise SettingError(f"--replay: {name} does not say what {kind} would be paid.")
-        return f"{name}: {found}"
+        named = {lie.agent: lie for lie in found}
+        if agent not in named:
+            who = "who is not in the game" if kind == "names" else "which is no pair of the game's agents"
+            raise SettingError(f"--replay names {agent!r}, {who}.{nearest(agent, list(named))}")
+        return f"{name}: {named[agent]}"
     if agent not in stage.game.agents:
         raise SettingError(
             f"--replay names agent {agent!r}, who is not in the game.{nearest(agent, stage.game.agents)}"

@@ -113,7 +113,7 @@ def test_two_names_and_mergers_of_the_contribution_payment_are_the_closed_forms(
     stage = draw("data-value", 2, 5, 0.1)
     row, reports = ROWS["2p-upbred"], Reports.honest(stage)
     payment = Contribution(row.beta(stage))
-    split, merged = lies.two_names(row, stage, reports, stage.s_max), lies.merger(row, stage, reports, stage.s_max)
+    split, merged = (lies.best(search(row, stage, reports, stage.s_max)) for search in (lies.two_names, lies.mergers))
     assert split.gain == pytest.approx(-payment.splitting(stage.game.agents, stage.s_max).min())
     assert merged.gain == pytest.approx(payment.merging(stage.game.agents, stage.s_max)[0])
 
@@ -149,6 +149,10 @@ def test_a_game_file_is_played_instead_of_random_ones(tmp_path):
         (["--replay", "fact:c:agent-9:0.1"], "agent 'agent-9', who is not in the game"),
         (["--replay", "fact:x:agent-1:0.1"], "has no lie of kind 'x'; known: c, s, deliver"),
         (["--replay", "fact:deliver:agent-1:1e9"], "points, not 1e"),
+        (["--replay", "fact:c:agent-1:nan"], "the value nan: a finite number is needed"),
+        (["--replay", "pwyc:need:agent-1:-5"], "the value -5: a finite number is needed, and no cost or need is below"),
+        (["--replay", "2p-upbred:names:agent-9:1"], "names 'agent-9', who is not in the game"),
+        (["--replay", "2p-upbred:merge:agent-1:1"], "no pair of the game's agents. Known: agent-1 and agent-2"),
         (["--figure", "x.gif"], "must end in .png or .svg"),
         (["--fit", "nan"], "fit is nan"),
     ],
