@@ -99,8 +99,10 @@ def test_cgsv_is_the_cosine_and_remembers():
 def test_an_update_of_nothing_is_worth_nothing_and_bad_numbers_are_named():
     w, updates, utility = federation(3)
     assert cgsv({"a": {"w": np.zeros(2)}})[0].values == {"a": 0.0}
-    with pytest.raises(SettingError, match="utility of a coalition's model is nan"):
-        exact(Coalitions(w, updates), lambda model: float("nan"))
+    for said, words in ((float("nan"), "nan"), (None, "None"), ("0.5", "'0.5'"), (np.ones(2), "array")):
+        for method in (exact, gtg, loo):
+            with pytest.raises(SettingError, match=f"utility of a model is {words}"):
+                method(Coalitions(w, updates), lambda model, said=said: said)
     many = {f"{i:02d}": {"a": np.zeros(3)} for i in range(17)}
     with pytest.raises(SettingError, match="too many for 17 agents: use gtg"):
         exact(Coalitions(w, many), utility)

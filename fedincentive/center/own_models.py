@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .. import draws
+from ..contribution import finite
 from ..errors import SettingError
 from ..identity import digest
 from ..mechanisms import Mechanism
@@ -165,7 +166,7 @@ class Masked(OwnModels):
     @staticmethod
     def _worth(run: Run, model: Update, oracles: Oracles) -> float:
         assert oracles.utility is not None  # Levels.check
-        return run.settings.value_per_nat * float(oracles.utility(model))
+        return run.settings.value_per_nat * finite(oracles.utility(model))
 
     def _mixed(self, agent: str, own: Update, new: Update, share: float) -> Update:
         """The agent's own model with this share of the new one's numbers."""

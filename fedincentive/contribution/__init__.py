@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from .agreement import agreement, labels_by_effort
 from .coalitions import Coalitions, Utility, shapley_weights, subsets
-from .estimates import METHODS, MOST_EXACT, Contributions, cgsv, exact, gtg, loo
+from .estimates import METHODS, MOST_EXACT, Contributions, cgsv, exact, finite, gtg, loo
 
 __all__ = [
     "METHODS",
@@ -31,6 +31,7 @@ __all__ = [
     "agreement",
     "cgsv",
     "exact",
+    "finite",
     "gtg",
     "labels_by_effort",
     "loo",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from .. import draws
+from ..checks import shown
 from ..errors import SettingError
 from ..messages import Update
 from .coalitions import Coalitions, Utility, shapley_weights
@@ -39,7 +41,7 @@ class _Counted:
     def __call__(self, mask: int) -> float:
         if mask not in self.known:
             members = [agent for i, agent in enumerate(self.coalitions.agents) if mask >> i & 1]
-            self.known[mask] = _finite(self.utility(self.coalitions.model(members)))
+            self.known[mask] = finite(self.utility(self.coalitions.model(members)))
         return self.known[mask]
 
 
@@ -50,7 +52,7 @@ def exact(coalitions: Coalitions, utility: Utility) -> Contributions:
         raise SettingError(f"contribution: exact evaluates 2^n models, too many for {n} agents: use gtg, loo or cgsv.")
     u = np.empty(2**n)
     for mask, model in coalitions.walk():
-        u[mask] = _finite(utility(model))
+        u[mask] = finite(utility(model))
     values = shapley_weights(n) @ u if n else np.zeros(0)
     return Contributions(_by(coalitions, values), evaluations=2**n)
 
@@ -143,10 +145,15 @@ def _by(coalitions: Coalitions, values: np.ndarray) -> dict[str, float]:
     return {agent: float(value) for agent, value in zip(coalitions.agents, values, strict=True)}
 
 
-def _finite(value: float) -> float:
-    if not np.isfinite(value):
-        raise SettingError(f"The utility of a coalition's model is {value!r}: a finite number is needed; cap the loss.")
-    return float(value)
+def finite(value: Any) -> float:
+    """What a utility said of a model, which may be anything: a function of the user's."""
+    try:
+        number = float("nan" if isinstance(value, (str, bytes)) else value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not np.isfinite(number):
+        raise SettingError(f"The utility of a model is {shown(value)}: a finite number is needed; cap the loss.")
+    return number
 
 
 METHODS: dict[str, Callable[..., Contributions]] = {"exact": exact, "gtg": gtg, "loo": loo}

@@ -63,9 +63,15 @@ def sat_down(digits, mechanism="accuracy-shaping", *, keys=None, book=None, fold
         own = slice(500 + 250 * i, 750 + 250 * i)
         notary = None if keys is None else Notary.of(keys, name)
         agents.append(Agent(name, Noting(name, x[own], y[own], 10, settings), "fixed", s0=s0, notary=notary))
-    worth = (lambda w: -loss_and_gradient(w, x[:500], y[:500])[0]) if utility else None
+    worth = (lambda w: -loss_and_gradient(w, x[:500], y[:500])[0]) if utility is True else utility or None
     known = Oracles(utility=worth)
     return opened(settings, mechanism, agents, first_model(64, 10), book, folder, keys=keys, oracles=known), agents
+
+
+@pytest.mark.parametrize("said", [float("nan"), None])
+def test_a_utility_that_is_no_number_is_refused_before_the_first_round(said, digits) -> None:
+    with pytest.raises(SettingError, match=f"utility of a model is {said}: a finite number is needed"):
+        sat_down(digits, utility=lambda w: said)
 
 
 def caps(points):
