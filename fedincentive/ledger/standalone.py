@@ -25,6 +25,7 @@ import re
 import sys
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from fractions import Fraction
@@ -1636,6 +1637,8 @@ def read_note(note: str) -> Checkpointed:
         ):
             raise ValueError("a line of the note is not a signature")
         lines.append((name, from_base64(blob)))
+    if max(Counter((name, blob[:4]) for name, blob in lines).values()) > 16:
+        raise ValueError("one key signed the note too often")
     return Checkpointed(text + "\n", head[0], int(head[1]), from_base64(head[2]), lines)
 
 

@@ -334,6 +334,16 @@ def test_both_judge_receipts_alike(run: tuple[Path, KeyRing]) -> None:
     assert refused > 20 * len(files)
 
 
+def test_both_count_a_key_that_signed_many_times_alike(run: tuple[Path, KeyRing]) -> None:
+    folder, ring = run
+    held = json.loads(sorted(folder.glob("state/receipts/*/receipt-*.json"))[-1].read_text())
+    line = held["note"].splitlines()[-1]
+    for many in (1, 16, 17):
+        text = standalone.canonical({**held, "note": held["note"] + f"{line}\n" * (many - 1)}) + "\n"
+        ours, theirs = judged(text, ring.public[CENTER], [key for name, key in ring.public.items() if name != CENTER])
+        assert ours == theirs and (ours is None) == (many > 16) and (ours is None or len(ours) == 2)
+
+
 # Signatures, as others check them
 
 
