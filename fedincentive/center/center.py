@@ -362,6 +362,7 @@ class Center:
             "trained": run.trained > 0,
             "slack": [run.slack(agent) / scale for agent in agents],
             "lost": run.lost,
+            "signed": run.signed,
             "failed": run.failed,
             "audits": audits.extent(run),
             "alone": run.alone,

@@ -361,6 +361,12 @@ SAID: dict[Basis | None, str] = {
 }
 
 
+SIGNATURES = {
+    True: "every agent signed the terms and each of its reports that counts",
+    False: "none: nobody signed what agents said, so nobody can be held to it",
+}
+
+
 @dataclass(frozen=True)
 class Certificate:
     """One printable and JSON-able result: `print(certificate)`, `certificate.to_json()`, `Certificate.from_json`.
@@ -391,6 +397,7 @@ class Certificate:
     basis: Basis | None = None  # how it is known what agents gave; None in certificates of older releases
     tau: Fact | None = None  # the most that a further point is known to cost an agent in value; so is this
     lost: tuple[str, ...] = ()  # agents that phase 1 went on without
+    signed: bool | None = None  # whether agents signed what they said; None where there was no run, or in older ones
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -441,6 +448,8 @@ class Certificate:
         lines += _not_known([(label.strip(), text) for label, text, basis in rows if basis == "unavailable"])
         if self.basis in SAID:
             lines.insert(1, f"  {'what agents gave':<22}{SAID[self.basis]}  [{self.basis}]")
+        elif self.signed is not None:
+            lines.insert(1, f"  {'signatures':<22}{SIGNATURES[self.signed]}  [{self.basis}]")
         if self.lost:
             lines.insert(1, f"  {'absent in phase 1':<22}{', '.join(self.lost)}: counted with what they said last")
         if self.findings:
@@ -455,9 +464,10 @@ class Evidence:
     `game` and `w` are None in a real federation, whose center knows neither c_i nor v_i. `s` is what each agent gave,
     `basis` how that is known, `game_basis` how the game is; `payments` are those that were made, `postings` what they
     posted in minor units, one mapping per entry; `treasury` is what the center paid out. `failed` are the agents whose
-    audit failed, with the step, `lost` those that phase 1 went on without. `slack` is what an agent may keep back and
-    counts as giving all. `alone` is what each says that training alone is worth to it, its cost taken off, `costs` what
-    it spent; `lump_sums` and `deposits` are in units of money. A run that is not `trained` cost nobody anything.
+    audit failed, with the step, `lost` those that phase 1 went on without, `signed` whether agents signed what they
+    said. `slack` is what an agent may keep back and counts as giving all. `alone` is what each says that training alone
+    is worth to it, its cost taken off, `costs` what it spent; `lump_sums` and `deposits` are in units of money. A run
+    that is not `trained` cost nobody anything.
 
     >>> Evidence(("a", "b"), [3.0, 5.0], [3.0, 5.0], postings=({"a": -1, "b": 1},), basis="reported").regret.basis
     'unavailable'
@@ -483,6 +493,7 @@ class Evidence:
     trained: bool = True
     slack: Array | float = 0.0
     lost: tuple[str, ...] = ()
+    signed: bool | None = None
     failed: Mapping[str, int] = field(default_factory=dict)
     audits: Audits | None = None
     robustness: Robustness | None = None
@@ -660,6 +671,7 @@ def certify(known: Evidence) -> Certificate:
         basis=known.basis,
         tau=known.known_tau,
         lost=known.lost,
+        signed=known.signed,
         **known.facts,
     )
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 
 import pytest
+from keyring import folder_of
 from table import play, played, set_table
 
+from fedincentive import engine
 from fedincentive.adversary import Misreport, attack
 from fedincentive.agent import Away
 from fedincentive.errors import QuorumError, RunError, SettingError
-from fedincentive.game import random_data_value, repaired_example
+from fedincentive.game import Certificate, random_data_value, repaired_example
 
 
 def test_a_refused_report_is_logged_and_the_run_goes_on(caplog) -> None:
@@ -49,6 +51,16 @@ def test_a_run_that_goes_on_is_not_certified() -> None:
     center, _ = set_table(repaired_example(), "fedavg")
     with pytest.raises(RunError, match="not over"):
         center.conclude(repaired_example())
+
+
+def test_a_certificate_says_whether_anybody_signed(tmp_path) -> None:
+    game = random_data_value(1, 3, 2)
+    keys = folder_of(tmp_path / "keys", game.agents)
+    for values, told in (({}, "none: nobody signed what agents said"), ({"keys": str(keys)}, "every agent signed")):
+        made = engine.play(game, mechanism="2p-upbred", beta="9", rounds=2, **values).certificate
+        assert made.basis == "exact" and f"  signatures            {told}" in str(made)
+        older = {key: value for key, value in made.to_json().items() if key != "signed"}
+        assert Certificate.from_json(made.to_json()) == made and told not in str(Certificate.from_json(older))
 
 
 def test_many_agents_play_in_one_process() -> None:

@@ -62,6 +62,7 @@ def test_an_honest_run_is_never_refused_and_ends_in_cosigned_receipts(tmp_path: 
     outcome = play(table.center, table.agents)
     found = verify(table.book, recompute=True)
     assert outcome.basis == "signed" and found.clean and not found.unbound
+    assert "is what each of them signed" in str(table.center.conclude().certificate)
     log_key = table.ring.public[CENTER]
     for agent in table.agents:
         assert not table.files(agent.name, "fork") and not table.files(agent.name, "dispute")
