@@ -29,6 +29,8 @@ from ..provenance.statements import known_keys
 from ..reports.statements import columns
 from .targets import target
 
+Known = dict[str, list[PublicKey]] | None  # the keys that were exchanged, by name
+
 notes = click.option(
     "--note",
     "notes",
@@ -72,7 +74,7 @@ def notes_in(path: Path) -> list[Note]:
     return found
 
 
-def exchanged(folder: Path | None) -> dict[str, list[PublicKey]] | None:
+def exchanged(folder: Path | None) -> Known:
     try:
         return None if folder is None else known_keys(folder)
     except ProvenanceError as error:
@@ -243,9 +245,9 @@ def pay_out(
 ) -> None:
     """Net what everybody has to get or to pay, and write the file for the bank.
 
-    The file needs checkpoints that more than half of the agents cosigned: --note, or the end of a period. Amounts are
-    rounded to the currency so that their sum is kept; the rest is carried. Nothing counts as paid before --settled says
-    so, and what it says is not paid again.
+    The file needs a ledger without findings, every amount and signature checked, and checkpoints that more than half of
+    the agents cosigned: --note, or the end of a period. Amounts are rounded to the currency so that their sum is kept;
+    the rest is carried. Nothing counts as paid before --settled says so, and what it says is not paid again.
     """
     if (run is None) == (period is None):
         raise click.UsageError("Give either --run or --period.")
@@ -259,15 +261,15 @@ def pay_out(
         due = replaced(payouts.payout(book, by, str(of), currency), unwitnessed=unwitnessed)
         if out is not None and (payees is None or day is None):
             raise click.UsageError("A file for the bank needs --payees and --date.")
-        seen = "NOT WITNESSED: this payout is made without the agents' cosignatures."
-        if not unwitnessed:
-            given_notes = [note for path in notes for note in notes_in(path)]
+        given_notes, known = [note for path in notes for note in notes_in(path)], exchanged(folder)
+        noted = []
+        for hold in (_witnessed, _sound):
             try:
-                seen = payouts.witnessed(book, by, str(of), given_notes, exchanged(folder))
-            except LedgerError as few:
+                noted += hold(book, due, given_notes, known)
+            except LedgerError as error:
                 if out is not None:
                     raise
-                seen = f"NOT WITNESSED: {few}"
+                noted.append(str(error))
     if out is not None and payees is not None and day is not None:
         keep_apart(out, [target])
         given = bank.payees(read_bounded(payees).decode("utf-8", "replace"))
@@ -280,7 +282,29 @@ def pay_out(
         )
         replace(out, lambda file: file.write(text.encode()), durable=False, private=True)
     _show_payout(due, who)
-    click.echo(seen)
+    click.echo("\n".join(noted))
+
+
+def _sound(book: Ledger, due: payouts.Payout, given: list[Note], known: Known) -> list[str]:
+    """Which of the runs that are paid are unfinished; LedgerError where the ledger has findings."""
+    result = verify(book, recompute=True, notes=given, keys=known)
+    if result.findings:
+        raise LedgerError(
+            f"NOT SOUND: the ledger has findings, {len(result.findings)} in all, the first: {result.findings[0]} "
+            "Nothing is paid from it; see `ledger verify --recompute` with the same --note and --keys."
+        )
+    paid = {name: lacks for name, lacks in result.unfinished.items() if due.by == "period" or name == due.of}
+    return [f"Run {name!r} is unfinished: it has {lacks}." for name, lacks in paid.items()]
+
+
+def _witnessed(book: Ledger, due: payouts.Payout, given: list[Note], known: Known) -> list[str]:
+    """Who saw what is paid; LedgerError where too few did."""
+    if due.unwitnessed:
+        return ["NOT WITNESSED: this payout is made without the agents' cosignatures."]
+    try:
+        return [payouts.witnessed(book, due.by, due.of, given, known)]
+    except LedgerError as few:
+        raise LedgerError(f"NOT WITNESSED: {few}") from few
 
 
 def _show_payout(due: payouts.Payout, who: Names) -> None:

@@ -97,6 +97,7 @@ class Replay:
         self._payments: dict[str, type[Payment] | None] = {}  # by rule; asking for an unknown one takes long
         self._reversed: set[int] = set()
         self._closed = 0  # entries in closed periods
+        self._countersigned = 0  # signatures under corrections and disputes
         self._others: dict[str, Callable[[Body], Iterator[Problem | Amounts]]] = {
             terms.RULE: self._terms,
             COMMITTED: self._commitment,
@@ -179,8 +180,9 @@ class Replay:
 
     @property
     def signatures(self) -> int:
-        """How many signatures of agents were checked."""
-        return sum(run.claims.signatures for run in self._runs.values() if run.claims is not None)
+        """How many signatures were checked."""
+        agents = sum(run.claims.signatures for run in self._runs.values() if run.claims is not None)
+        return agents + self._countersigned
 
     def _held(self, run: RunSoFar, body: Body) -> Iterator[Problem]:
         """In what an entry differs from the terms: its place, kind, rule, accounts, and the payment's own terms."""
@@ -347,6 +349,7 @@ class Replay:
             disputed = self._lookup(given["disputes"])
             keys = run.claims.keys if run.claims is not None else KeysInForce({})
             found = disputes.wrong_dispute(given, run.terms, body["run"], disputed, keys)
+            self._countersigned += 1
             yield from (("signature", f"{wrong}.") for wrong in found)
         yield {}
 
@@ -375,6 +378,7 @@ class Replay:
         """A correction has two signatures, in runs with keys always."""
         run = self._runs.setdefault(body["run"], RunSoFar())
         if body["rule"] in (SIGNED_REVERSAL, SIGNED_TRANSFER):
+            self._countersigned += 2
             yield from (("signature", wrong) for wrong in wrong_signatures(body))
         elif run.claims is not None:
             yield "signature", "a correction in a signed run needs the signatures of an author and an approver."

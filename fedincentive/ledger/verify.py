@@ -69,7 +69,7 @@ class Verification:
     checkpoints: int
     unbound: tuple[str, ...] = ()  # runs without terms: their amounts are only consistent with their inputs
     unsigned: tuple[str, ...] = ()  # runs whose inputs nobody signed
-    signatures: int = 0  # of agents, checked
+    signatures: int = 0  # that were checked
     said: tuple[str, ...] = ()  # unsigned runs with samples: who was asked is the center's word
     unfinished: Mapping[str, str] = field(default_factory=dict)  # runs without their last entries, and what they lack
     notes: tuple[Dated, ...] = ()  # the signed checkpoints that were given and hold

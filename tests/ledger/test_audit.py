@@ -26,6 +26,7 @@ from fedincentive.center.log import Log
 from fedincentive.entry import canonical
 from fedincentive.game import random_data_value
 from fedincentive.ledger import Entry, standalone
+from fedincentive.ledger.corrections import propose
 from fedincentive.ledger.export import to_jsonl
 from fedincentive.ledger.payout import payout
 from fedincentive.provenance import receipts
@@ -132,6 +133,23 @@ def test_an_unsigned_run_is_said_to_be_one(kit):
     assert "clean" in kit.call("verify", "u.db")
     said = kit.call("verify", "u.db", "--keys", "keys", code=1)
     assert said.startswith("keys: run 'plain' has no keys in its terms")
+
+
+def test_a_statement_says_in_which_runs_nobody_signed(kit):
+    with ledger.open("l.db") as book:
+        play(*set_table(GAME, "2p-upbred", book=book, run="plain", rounds=2, beta="7", gamma=9.0))
+    told = "Nobody signed what agents said in run"
+
+    def said(form: str, *run: str) -> str:
+        return kit.call("statement", "l.db", "agent-1", "--format", form, *run)
+
+    assert f"{told} 'plain'." in said("text") and told not in said("text", "--run", "trial")
+    assert told in said("html") and told not in said("html", "--run", "trial")
+    assert (
+        json.loads(said("json"))["unsigned"] == ["plain"] and not json.loads(said("json", "--run", "trial"))["unsigned"]
+    )
+    rows = csv.DictReader(io.StringIO(said("csv")))
+    assert {(row["run"], row["agents_signed"]) for row in rows} == {("trial", "yes"), ("plain", "no")}
 
 
 def test_a_rewritten_ledger_is_not_the_one_that_was_cosigned(kit):
@@ -579,6 +597,7 @@ def test_only_the_named_approver_approves_and_only_what_was_proposed(kit):
 # Payouts
 
 IBANS = ["DE89370400440532013000", "DE02120300000000202051", "DE02500105170137075030", "DE02100500000054540402"]
+GIFT = {"agent-1": 5 * 10**6, "agent-2": -5 * 10**6}
 PAIN = "{urn:iso:std:iso:20022:tech:xsd:pain.001.001.09}"
 
 
@@ -632,6 +651,12 @@ def test_a_payout_keeps_the_sum_and_is_valid_by_the_banks_schema(paying):
     datetime.fromisoformat(texts("GrpHdr/CreDtTm")[0])
     assert not any(iban.encode() in paying.db.read_bytes() for iban in IBANS)
     assert Path("pay.xml").stat().st_mode & 0o077 == 0
+
+
+def signers():
+    """Who signs a correction, and the public key of who approves it."""
+    ring = KeyRing.read("keys")
+    return ring.private["auditor"], ring.public["treasurer"]
 
 
 def due(path: Path, currency: str = "EUR"):
@@ -692,6 +717,46 @@ def test_a_bank_is_told_to_pay_only_what_more_than_half_of_the_agents_cosigned(p
     for form, name in (("pain.001", "pay.xml"), ("csv", "pay.csv")):
         said = paying.pay("--run", "trial", *file, name, "--format", form, "--unwitnessed")
         assert "NOT WITNESSED" in said and "fedincentive unwitnessed run trial" in Path(name).read_text()
+
+
+def test_nothing_is_paid_from_a_ledger_with_findings(paying):
+    with ledger.open("l.db") as book:
+        body = json.loads(propose(book, 5, "for a friend", GIFT, *signers()))
+        forged = {"author": "A" * 86 + "==", "approver": "A" * 86 + "=="}  # nobody signed: the center wrote it
+        inputs = {**body["inputs"], "signatures": forged}
+        book.append(Entry("trial", body["round"], "correction", body["rule"], inputs, GIFT))
+    said = paying.pay("--run", "trial", *paying.file, "pay.xml", code=1)
+    assert "NOT SOUND" in said and "'auditor' did not sign this correction" in said and not Path("pay.xml").exists()
+    assert "NOT SOUND" in paying.pay("--run", "trial", "--unwitnessed", *paying.file, "pay.xml", code=1)
+    assert "NOT SOUND" in paying.pay("--run", "trial")
+
+
+def test_a_payout_says_that_its_run_is_unfinished_and_none_is_made_where_the_tail_was_cut(paying):
+    with ledger.read("l.db") as book:
+        entries = [record.entry for record in book.entries()]
+    last = max(k for k, entry in enumerate(entries) if entry.kind == "tranche")
+    Path("l.db").unlink()
+    with ledger.open("l.db") as short:
+        for entry in entries[: last - 1]:
+            short.append(entry)
+    lines = Path("state/notes.jsonl").read_text().splitlines(keepends=True)
+    sizes = [int(json.loads(line)["note"].split("\n")[1]) for line in lines]
+    Path("early.jsonl").write_text("".join(line for line, size in zip(lines, sizes, strict=True) if size < last))
+    file = ("--run", "trial", *(one for one in paying.file if one not in PROVEN))
+    said = paying.pay(*file, "pay.xml", "--note", "early.jsonl")
+    assert "Run 'trial' is unfinished: it has 2 of 3 reports-train entries, 2 of 3 tranche entries." in said
+    Path("pay.xml").unlink()
+    assert "the tail was cut" in paying.pay(*file, "pay.xml", "--note", "state/notes.jsonl", code=1)
+    assert not Path("pay.xml").exists()
+
+
+def test_both_verifiers_count_the_same_signatures(paying):
+    paying.call("correct", "l.db", tranche(paying.db)[0], "--reason", "late", "--reverse", *SIGNED)
+    said = json.loads(paying.call("verify", "l.db", "--recompute", "--json"))
+    with ledger.read("l.db") as book:
+        counted = standalone.Signatures()
+        assert standalone.check(list(to_jsonl(book)), (), counted)[0] == []
+    assert counted.count == said["signatures"] == 2 + 4 * 6  # the terms, phase 1, three rounds and the last values
 
 
 def test_a_period_is_witnessed_by_the_checkpoint_that_closed_it(paying):
