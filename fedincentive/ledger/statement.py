@@ -22,8 +22,12 @@ from ..provenance.notes import Note
 from .claims import RULE as REPORTS
 from .disputes import RULE as DISPUTE
 from .notes import Calendar, Dated, Keys, checked, newest
+from .payout import RULE as PAYOUT
+from .periods import RULE as CLOSE
 from .periods import Period
 from .store import Ledger, Record
+
+OF_BOOKS = (PAYOUT, CLOSE)  # memos of the ledger's keeper, not of a run
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Statement:
     currency: str = ""  # as the terms of its runs say
     note: Note | None = None  # the newest checkpoint
     opening: int = 0  # the balance before the first line, of a period
+    unsigned: tuple[str, ...] = ()  # the runs in which nobody signed what agents said
 
     @property
     def paid(self) -> int:
@@ -90,11 +95,13 @@ def statement(
     lines: list[StatementLine] = []
     opening, balance, keys, currencies, scales = 0, 0, Keys(), list[str](), dict[str, int]()
     previous, hashes, held = book.genesis, list[str](), dict[int, tuple[str, str]]()
+    signed = set[str]()  # runs
     with book.snapshot():
         for record in book.chained():
             entry = record.entry
             if entry.kind == terms.KIND:
                 keys.take(entry.inputs["terms"])
+                signed.update([entry.run] if "center" in entry.inputs["terms"] else [])
             elif entry.rule == statements.RULE:
                 keys.change(entry.inputs)
             elif entry.kind == COMMITMENT:
@@ -112,8 +119,10 @@ def statement(
     currency = " and ".join(dict.fromkeys(currencies))
     if period is not None:
         lines = [line for line in lines if period.after < line.seq <= period.size]
+    played = dict.fromkeys(line.run for line in lines if line.rule not in OF_BOOKS)
+    unsigned = tuple(one for one in played if one not in signed)
     if not (given := list(notes)):
-        return Statement(account, book.minor, tuple(lines), currency, None, opening)
+        return Statement(account, book.minor, tuple(lines), currency, None, opening, unsigned)
     tree = Tree(hashes)
     calendar = Calendar.of(_genuine(given, tree, hashes, keys.only(exchanged)))
     note = newest(given, len(tree))
@@ -122,7 +131,7 @@ def statement(
         after, before = calendar.between(line.seq)
         receipt = receipts.make(tree, note, line.seq, *held[line.seq]) if line.seq <= note.head.size else ""
         proven.append(replace(line, after=after, before=before, receipt=receipt))
-    return Statement(account, book.minor, tuple(proven), currency, note, opening)
+    return Statement(account, book.minor, tuple(proven), currency, note, opening, unsigned)
 
 
 def _genuine(notes: Iterable[Note], tree: Tree, hashes: Sequence[str], keys: Keys) -> Iterator[Dated]:

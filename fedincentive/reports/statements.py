@@ -12,7 +12,7 @@ from fractions import Fraction
 from ..files import cell
 from ..ledger.export import decimal
 from ..ledger.notes import moment
-from ..ledger.statement import Statement, StatementLine
+from ..ledger.statement import OF_BOOKS, Statement, StatementLine
 from ..plain import left, width
 from .format import count, points, sum_of
 from .page import boxed, details, page, pre, table, text
@@ -30,6 +30,7 @@ def as_text(account: Statement, name: str) -> str:
     titles = (*LINES[:-1], *(("not before", "not after") if dated else ()), LINES[-1])
     table = columns(titles, [_row(account, line, dated) for line in account.lines], right={0, 2, 4, 5, 6, 7})
     said = f"Statement of {_who(account, name)}\n\n{table}\nTotal: {_total(account)}\n"
+    said += f"{_unsigned(account)}\n" if account.unsigned else ""
     return said + ("" if account.note is None else f"{_proof(account)}\n")
 
 
@@ -39,7 +40,7 @@ def as_csv(account: Statement, name: str) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
         ["account", "seq", "run", "round", "kind", "rule", "committed", "delivered", "minor_units", "amount", "balance",
-         "currency", "not_before", "not_after", "hash", "because"]
+         "currency", "not_before", "not_after", "hash", "because", "agents_signed"]
     )  # fmt: skip
     for line in account.lines:
         start = [
@@ -58,7 +59,9 @@ def as_csv(account: Statement, name: str) -> str:
             decimal(line.balance, account.minor),
             cell(account.currency),
         ]
-        writer.writerow([*start, *money, moment(line.after), moment(line.before), line.hash, cell(line.because)])
+        signed = "" if line.rule in OF_BOOKS else "no" if line.run in account.unsigned else "yes"
+        dates = moment(line.after), moment(line.before)
+        writer.writerow([*start, *money, *dates, line.hash, cell(line.because), signed])
     return out.getvalue()
 
 
@@ -72,6 +75,7 @@ def as_json(account: Statement, name: str) -> str:
         "currency": account.currency,
         "balance": account.balance,
         "delivered": account.delivered,
+        "unsigned": list(account.unsigned),
     }
     note = {} if account.note is None else {"note": str(account.note)}
     called = {} if name == account.account else {"name": name}
@@ -83,6 +87,7 @@ def as_html(account: Statement, name: str) -> str:
     money = [line for line in account.lines if line.amount or line.committed or line.delivered]
     memos = [line for line in account.lines if line not in money]
     body = f'<p class="lead">{text(_lead(account, _who(account, name)))}</p><p>{text(_given(account))}</p>'
+    body += f"<p>{text(_unsigned(account))}</p>" if account.unsigned else ""
     body += _runs(account)
     body += f"<h2>Entries</h2>{_lines(account, money)}" if money else ""
     body += f'<p class="small">Exactly: {text(_total(account))}.</p><p>{text(_proof(account))}</p>'
@@ -190,6 +195,11 @@ def _total(account: Statement) -> str:
     unit = f" {account.currency}" if account.currency else ""
     carried = f"brought forward {decimal(account.opening, account.minor)}, " if account.opening else ""
     return f"{carried}delivered {account.delivered} points, received {paid}, charged {charged}, balance {balance}{unit}"
+
+
+def _unsigned(account: Statement) -> str:
+    runs = ", ".join(map(repr, account.unsigned))
+    return f"Nobody signed what agents said in {'run' if len(account.unsigned) == 1 else 'the runs'} {runs}."
 
 
 def _proof(account: Statement) -> str:
