@@ -271,7 +271,10 @@ class Session:
             audits.refuse(self.mechanism, agents, self.keys, self.ledger)
         for agent in agents if self.keys is not None else ():
             if agent not in self.keys.public:  # type: ignore[union-attr]
-                raise SettingError(f"incentive.keys: {self.settings.keys} has no public key of agent {agent!r}.")
+                raise SettingError(
+                    f"incentive.keys: {self.settings.keys} has no public key of agent {agent!r}: copy its NAME.pub "
+                    "there, which `fedincentive keys new` makes at the agent's site."
+                )
         if network and self.keys is None:
             self.log.warning(
                 "Run %s keeps a ledger but has no keys: whoever reaches this server can speak for any agent, and so "

@@ -545,7 +545,8 @@ class Center:
         for agent in agents:
             if agent not in self.keys.public:
                 raise SettingError(
-                    f"incentive.keys has no public key of agent {agent!r}: with keys everyone needs one."
+                    f"incentive.keys has no public key of agent {agent!r}: with keys everyone needs one. Copy its "
+                    "NAME.pub there, which `fedincentive keys new` makes at the agent's site."
                 )
 
     def _same_keys(self) -> None:
