@@ -177,6 +177,9 @@ class Claims:
                 yield "claims", f"{what} of {agent!r} is {given.get(agent, 0)}, it said {said.get(agent, 0)}."
 
     def _signed(self, agent: str, said: Mapping[str, Any], number: int, phase: str, shared: Mapping[str, Any]) -> bool:
+        """Whether the agent signed all that is said in its name, and nothing else stands there."""
+        if set(said) - {*OWN, "seen", "signature", *(["round"] if phase == "contribute" else [])}:
+            return False
         own = {key: said[key] for key in OWN if key in said}
         seen = {"seen": said["seen"]} if "seen" in said else {}
         place = {"run": self.run, "terms": self.terms.digest, "round": number, "phase": phase, "agent": agent}

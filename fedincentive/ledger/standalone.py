@@ -1184,10 +1184,12 @@ class Said:
                 complain("claims", f"{what} of {agent!r} is {given.get(agent, 0)}, it said {said.get(agent, 0)}")
 
     def is_signed(self, agent: str, words: Any, number: Any, phase: str, everybody: Body) -> bool:
-        """Whether the agent signed these words for this run, these terms, this round and this phase."""
+        """Whether the agent signed all these words for this run, these terms, this round and this phase."""
         try:
             names = ("s", "delivered", "update", "valuation", "nonce", "seen", "reveal", "declined")
             own = {k: words[k] for k in names if k in words}
+            if set(words) - {*names, "signature", *(["round"] if phase == "contribute" else [])}:
+                return False
             place = {"run": self.run, "terms": self.terms, "round": number, "phase": phase, "agent": agent}
             said = f"fedincentive/report/1\n{canonical({**everybody, **own, **place})}".encode("ascii")
             key = verifier_key(self.key_at(agent, number))

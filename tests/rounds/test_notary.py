@@ -218,7 +218,9 @@ def test_a_resumed_run_goes_on_with_the_same_terms_and_the_same_log(tmp_path: Pa
     assert verify(table.book, recompute=True).clean
 
 
-@pytest.mark.parametrize("kind", ["delivered", "s", "signature", "absent", "nonce", "terms", "accepted"])
+@pytest.mark.parametrize(
+    "kind", ["delivered", "s", "signature", "absent", "nonce", "terms", "accepted", "beside", "beside its yes"]
+)
 def test_the_ledger_shows_that_a_center_forged_what_was_said(tmp_path: Path, kind: str) -> None:
     """The center writes a ledger whose amounts follow from what it says was said: verify asks for the signatures."""
     table = Table(tmp_path, "accept", 0)
@@ -229,6 +231,9 @@ def test_the_ledger_shows_that_a_center_forged_what_was_said(tmp_path: Path, kin
             inputs = json.loads(json.dumps(entry.inputs))
             if kind == "accepted" and entry.kind == "terms":
                 del inputs["accepted"]["agent-1"]
+            if entry.kind == ("terms" if kind == "beside its yes" else "reports-train") and kind.startswith("beside"):
+                said = inputs["accepted" if entry.kind == "terms" else "said"]["agent-1"]
+                said["owes"] = 7  # the signature stays as it was, and does not cover it
             if kind == "terms" and entry.kind == "terms":
                 inputs["terms"]["currency"] = "roubles"
             if entry.kind == "reports-train" and kind in ("delivered", "nonce", "signature"):
@@ -242,7 +247,8 @@ def test_the_ledger_shows_that_a_center_forged_what_was_said(tmp_path: Path, kin
                 inputs["s"]["agent-1"] -= 1
             book.append(Entry(entry.run, entry.round, entry.kind, entry.rule, inputs, entry.postings, entry.claims))
         names = {finding.name for finding in verify(book, recompute=True).findings}
-    assert names & {"signature", "claims"}
+        others = {finding[0] for finding in standalone.check(list(to_jsonl(book)), (), standalone.Signatures())[0]}
+    assert names & {"signature", "claims"} and others & {"signature", "claims"}
 
 
 def test_cosignatures_are_kept_with_who_and_when(tmp_path: Path) -> None:
