@@ -59,19 +59,19 @@ def test_a_statement_a_person_can_read(run, filled):
     text = run("statement", filled, "bob").stdout
     lines = text.splitlines()
     assert lines[0] == "Statement of bob"
-    rows = [line for line in lines[3:] if line.strip() and not line.startswith("Total")]
-    assert len(rows) == 8
+    rows, (total, unsigned) = lines[3:-3], lines[-2:]
+    assert len(rows) == 8 and unsigned == "Nobody signed what agents said in run 'demo'."
     assert "16" in rows[0].split() and "memo" in rows[0]  # committed 16 points
     assert "1.4 per point / 3 rounds x (16 points so far - " in text
     assert "failed: update" in text
     assert "corrects entry 3: the audit was wrong" in text
     with ledger.read(filled) as book:
         balance = book.balances()["bob"]
-    assert lines[-1].endswith(f"balance {balance / 10**6:.6f}")
+    assert total.endswith(f"balance {balance / 10**6:.6f}")
     data = json.loads(run("statement", filled, "bob", "--json").stdout)
     assert data["balance"] == balance == sum(line["amount"] for line in data["lines"]) == data["lines"][-1]["balance"]
     assert data["delivered"] == "32"  # absent in one of the three rounds
-    assert "delivered 32 points" in lines[-1]
+    assert "delivered 32 points" in total
 
 
 def test_a_statement_of_nobody_names_the_accounts(run, filled):
