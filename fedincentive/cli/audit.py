@@ -14,6 +14,7 @@ import click
 
 from .. import ledger as books
 from .. import terms
+from ..entry import RESERVED
 from ..errors import LedgerError, ProvenanceError
 from ..files import read_bounded, replace
 from ..ledger import Entry, Ledger, bank, corrections, disputes, periods
@@ -313,7 +314,8 @@ def _show_payout(due: payouts.Payout, who: Names) -> None:
 
     rows = [
         (who.name(line.account), money(line.due), money(line.settled), money(line.open), f"{float(line.carried):+.4f}",
-         "settled" if not line.open else "to pay" if line.open > 0 else "to invoice")
+         "settled" if not line.open else "the payer's own" if line.account in RESERVED
+         else "to pay" if line.open > 0 else "to invoice")
         for line in due.lines
     ]  # fmt: skip
     click.echo(f"Payout {due.message} of {due.by} {due.of!r} in {due.currency}\n")

@@ -750,6 +750,13 @@ def test_a_payout_says_that_its_run_is_unfinished_and_none_is_made_where_the_tai
     assert not Path("pay.xml").exists()
 
 
+def test_the_treasury_is_neither_paid_nor_invoiced(paying):
+    lent = ("--amount", "agent-1=3", "--amount", "treasury=-3")
+    paying.call("correct", "l.db", tranche(paying.db)[0], "--reason", "a grant", *lent, *SIGNED)
+    row = next(line for line in paying.pay("--run", "trial").splitlines() if line.startswith("treasury"))
+    assert row.split()[1:4] == ["-3.00", "0.00", "-3.00"] and row.endswith("the payer's own")
+
+
 def test_both_verifiers_count_the_same_signatures(paying):
     paying.call("correct", "l.db", tranche(paying.db)[0], "--reason", "late", "--reverse", *SIGNED)
     said = json.loads(paying.call("verify", "l.db", "--recompute", "--json"))
