@@ -20,6 +20,7 @@ from .. import identity, terms
 from ..entry import COMMITMENT, Entry, canonical
 from ..errors import BroadcastRefused, FedIncentiveError, LogForked, ProvenanceError, SettingError
 from ..files import replace as write_file
+from ..ledger.disputes import has_words
 from ..messages import PHASES, Broadcast, Enrol, Report
 from ..payments import Deposit, quantise
 from ..payments.deposit import lag
@@ -448,11 +449,11 @@ class Notary:
     def _concerns(self, entry: Entry) -> bool:
         """Whether an entry names this agent; one that has other words than its own, or none, is a dispute."""
         name, said = self.key.name, self._state.get("said", {})
-        claim, written = said.get("claim", {}), entry.inputs.get("said", {}).get(name, {})
+        claim = said.get("claim", {})
         number = entry.round - (entry.kind == "reports-contribute")  # phase 1's last word stands in the entry after it
         withheld = claim.get("phase") == "confirm" and name in entry.inputs.get("withheld", ())
         disputed = (withheld or entry.kind == f"reports-{claim.get('phase')}") and claim["round"] == number
-        if disputed and written.get("signature") != said["signature"]:
+        if disputed and not has_words(entry.inputs, claim, said["signature"]):
             self._keep(f"dispute-{entry.round:06d}.json", canonical({"entry": entry.body, **said}))
             log.warning(
                 "Agent %s answered in round %d, but the ledger calls it absent or has other words of it: its signed "

@@ -170,7 +170,7 @@ def approve(target: str, file: Path, approver: str, folders: tuple[Path, ...]) -
 @click.option("--agent", required=True, metavar="NAME", help="Whose report it is.")
 @folder
 def dispute(target: str, file: Path, agent: str, folder: Path | None) -> None:
-    """Record in LEDGER that AGENT, which the ledger calls absent, shows a report that it signed.
+    """Record in LEDGER that AGENT, which the ledger calls absent or has other words of, shows a report that it signed.
 
     FILE is what the agent kept beside its receipts, dispute-ROUND.json.
     """
@@ -180,9 +180,14 @@ def dispute(target: str, file: Path, agent: str, folder: Path | None) -> None:
         if known is not None:
             _hold(book, entry.run, agent, [key.vkey for key in known.get(agent, ())])
         _append(book, entry)
+        seq = entry.inputs["disputes"]
+        held = next(record.entry.inputs for record in book.chained(entry.run) if record.seq == seq)
+    told = "calls it absent. Nobody can tell from this whether it reached the center in time"
+    if agent in held.get("said", ()):
+        told = "has other words in its name. `ledger verify --recompute` says whether it signed those too"
     click.echo(
-        f"{agent!r} did sign this report, and entry {entry.inputs['disputes']} calls it absent. Nobody can tell from "
-        "this whether it reached the center in time, so no money moves. A correction can move it, if both sides agree."
+        f"{agent!r} did sign this report, and entry {seq} {told}, so no money moves. A correction can move it, if both "
+        "sides agree."
     )
 
 

@@ -1,5 +1,5 @@
-"""Disputes: an agent that is said to have been absent, or to have withheld its last link, shows the report it signed. A
-memo keeps it; no money moves.
+"""Disputes: an agent that is said to have been absent, to have said other words, or to have withheld its last link,
+shows the report it signed. A memo keeps it; no money moves.
 
     {"agent": NAME, "disputes": SEQ, "claim": {...}, "signature": BASE64}
 
@@ -24,6 +24,8 @@ from ..terms import Terms
 from .store import Ledger
 
 KIND, RULE = "dispute", "dispute/1"
+PLACE = ("run", "round", "phase", "agent")  # of a claim, which its entry says by where it stands
+SHARED = ("terms", "model", "seen")  # of a claim, which its entry says once of all
 
 
 def dispute(book: Ledger, kept: str, agent: str) -> Entry:
@@ -61,14 +63,24 @@ def dispute(book: Ledger, kept: str, agent: str) -> Entry:
     return Entry(run, claim["round"], f"{KIND}-{name}", RULE, inputs, {})
 
 
+def has_words(inputs: Mapping[str, Any], claim: Mapping[str, Any], signature: str) -> bool:
+    """Whether an entry of reports has an agent's words as it signed them, all of them and no others."""
+    told = {key: inputs[key] for key in SHARED if key in inputs} | inputs.get("said", {}).get(claim["agent"], {})
+    signed = {key: value for key, value in claim.items() if key not in PLACE}
+    return {key: value for key, value in told.items() if key != "round"} == {**signed, "signature": signature}
+
+
 def wrong_dispute(
     given: Mapping[str, Any], agreed: Terms, run: str, disputed: Mapping[str, Any] | None, keys: KeysInForce
 ) -> Iterator[str]:
     """What is wrong with a dispute: the entry must lack what the agent signed for that very round."""
     claim, agent = given["claim"], given["agent"]
     place = {"run": run, "agent": agent, "terms": agreed.digest}
-    written = {} if disputed is None else disputed["inputs"].get("said", {}).get(agent, {})
-    if disputed is None or disputed["run"] != run or written.get("signature") == given["signature"]:
+    if (
+        disputed is None
+        or disputed["run"] != run
+        or has_words(disputed["inputs"], {**claim, "agent": agent}, given["signature"])
+    ):
         yield f"entry {given['disputes']} has what {agent!r} signed, or is not of this run"
         return
     first = claim.get("phase") == "contribute"  # the last word of phase 1 stands in the entry that follows it

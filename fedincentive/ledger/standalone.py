@@ -586,9 +586,11 @@ class Runs:
         else:
             claim, agent = given["claim"], given["agent"]
             target = self.bodies.get(given["disputes"], {"inputs": {}})
-            written = target["inputs"].get("said", {}).get(agent, {})
+            once = {k: v for k, v in target["inputs"].items() if k in ("terms", "model", "seen")}
+            written = {**once, **target["inputs"].get("said", {}).get(agent, {}), "round": claim["round"]}
+            own = {k: v for k, v in claim.items() if k not in ("run", "phase", "agent")}
             number = claim["round"] + (claim["phase"] == "contribute")  # phase 1's last word stands in the next entry
-            if target.get("run") != run or written.get("signature") == given["signature"]:
+            if target.get("run") != run or written == {**own, "signature": given["signature"]}:
                 complain("signature", f"entry {given['disputes']} has what {agent!r} signed, or is not of this run")
             elif claim["phase"] == "confirm" and agent in target["inputs"].get("withheld", []):  # its last link
                 if target["round"] != claim["round"]:

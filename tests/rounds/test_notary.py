@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import command
 from keyring import ring_of
 from table import BLIND, agents_of, answer, play, play_until, set_table
 
 from fedincentive import ledger, terms
+from fedincentive.center import rounds
 from fedincentive.center.log import Log
 from fedincentive.errors import BroadcastRefused, LogForked, ReportRefused, RunError
 from fedincentive.game import random_data_value, repaired_example
@@ -198,6 +200,38 @@ def test_an_agent_that_is_called_absent_keeps_what_it_said(tmp_path: Path) -> No
     table.agents[0].respond(table.center.broadcast())
     kept = json.loads(table.files("agent-1", "dispute")[0].read_text())
     assert kept["claim"]["agent"] == "agent-1" and "agent-1" in json.loads(kept["entry"])["inputs"]["absent"]
+
+
+@pytest.mark.parametrize("changed", [{"delivered": 1}, {"owes": 7}, {"valuation": None}])
+def test_an_agent_whose_signature_stands_under_other_words_notices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    """The signature is the agent's own; what the ledger puts over it is not."""
+    honest = rounds._said
+
+    def forged(answer: Any) -> dict[str, Any]:
+        said = honest(answer)
+        if answer.claim["agent"] == "agent-1":
+            said = {key: value for key, value in {**said, **changed}.items() if value is not None}
+        return said
+
+    table = Table(tmp_path)
+    monkeypatch.setattr(rounds, "_said", forged)
+    answer(table.center, table.agents)
+    table.center.close()
+    for agent in table.agents:
+        agent.respond(table.center.broadcast())
+    (file,) = table.files("agent-1", "dispute")
+    assert not table.files("agent-2", "dispute")
+    kept = json.loads(file.read_text())
+    assert json.loads(kept["entry"])["inputs"]["said"]["agent-1"]["signature"] == kept["signature"]
+    done = command("ledger", "dispute", tmp_path / "l.db", file, "--agent", "agent-1")
+    assert done.exit_code == 0 and "has other words in its name" in done.output, done.output
+    with ledger.read(tmp_path / "l.db") as book:
+        findings = verify(book, recompute=True).findings
+        others, _ = standalone.check(list(to_jsonl(book)), (), standalone.Signatures())
+    (seq,) = {record.seq for record in table.book.chained() if record.entry.body == kept["entry"]}
+    assert {f.seq for f in findings if f.name == "signature"} == {o[1] for o in others if o[0] == "signature"} == {seq}
 
 
 def test_a_resumed_run_goes_on_with_the_same_terms_and_the_same_log(tmp_path: Path) -> None:
