@@ -20,8 +20,12 @@ def generator(seed: int, *labels: str | int) -> np.random.Generator:
     >>> int(generator(0, "agent-1", 3).integers(1000)) == int(generator(0, "agent-1", 3).integers(1000))
     True
     """
+    return np.random.Generator(_bits(seed, *labels))
+
+
+def _bits(seed: int, *labels: str | int) -> np.random.PCG64:
     text = "\x1f".join(str(label) for label in (seed, *labels)).encode()
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:16], "big"))
+    return np.random.PCG64(int.from_bytes(hashlib.sha256(text).digest()[:16], "big"))
 
 
 def order(seed: int, agent: str, size: int) -> NDArray[np.intp]:
@@ -50,7 +54,8 @@ def local_seed(seed: int, agent: str, step: int) -> int:
     >>> 0 <= local_seed(0, "agent-1", 3) < 2**31
     True
     """
-    return int(generator(seed, "train", agent, step).integers(2**31))
+    # What generator(seed, "train", agent, step).integers(2**31) gives, at a third of the cost
+    return (int(_bits(seed, "train", agent, step).random_raw()) & 0xFFFFFFFF) >> 1
 
 
 def sample(seed: int, step: int, agents: Sequence[str], size: int | None) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ ASKED = {"contribute": ("s",), "train": ("s", "delivered", "update", "valuation"
 REASON = 200  # characters of why an agent declines
 SAID = ("s", "delivered", "update", "valuation")
 UNASKED = {phase: tuple(what for what in SAID if what not in asked) for phase, asked in ASKED.items()}
+OPTIONAL = ("nonce", "signature", "cosignature", "reveal", "declined")
+KINDS: dict[str, type] = {"run": str, "round": int, "phase": str, **dict.fromkeys(OPTIONAL, str)}
 NONCE = re.compile("[0-9a-f]{32}")
 LARGEST = 1e9  # a valuation of this many units still fits the ledger's integers
 
@@ -73,11 +75,9 @@ def well_formed(report: Report) -> None:
     """Every field has its type. Only then is anything compared, looked up or checked against a signature."""
     if not isinstance(report.agent, str):
         raise ReportRefused(f"A report comes from {shown(report.agent)}: an agent's name is a string.")
-    optional = ("nonce", "signature", "cosignature", "reveal", "declined")
-    kinds: dict[str, type] = {"run": str, "round": int, "phase": str, **dict.fromkeys(optional, str)}
-    for what, kind in kinds.items():
+    for what, kind in KINDS.items():
         value = getattr(report, what)
-        if not isinstance(value, kind) and not (what in optional and value is None):
+        if not isinstance(value, kind) and not (what in OPTIONAL and value is None):
             raise ReportRefused(f"Agent {report.agent!r} reports {what} = {shown(value)}: a {kind.__name__} is needed.")
     if report.nonce is not None and not NONCE.fullmatch(report.nonce):
         raise ReportRefused(f"Agent {report.agent!r} reports a nonce that is not of 32 hexadecimal digits.")

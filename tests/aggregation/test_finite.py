@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedincentive.aggregation import all_finite
+from fedincentive.aggregation import all_finite, finite
+
+
+@pytest.fixture(autouse=True, params=[finite.SMALL, -1], ids=["numpy", "kernel"])
+def small(request, monkeypatch):
+    """What looks at small arrays; larger ones are the kernel's."""
+    monkeypatch.setattr(finite, "SMALL", request.param)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
