@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from ..aggregation import median
+from ..aggregation.native import thread_count
 from ..entry import RESERVED, TREASURY
 from ..mechanisms import Mechanism
 from ..messages import Update
@@ -15,6 +17,7 @@ from ..run import Answer, Run
 FAR = 3.0  # times the median distance
 SAMPLE = 2**14  # coordinates of each array that the median is taken of
 PIECE = 2**16  # of a difference, so that it stays in the processor's cache
+MUCH = 2**22  # numbers, from which on threads are worth it
 
 
 def far(updates: Sequence[Update], d: Update) -> list[int]:
@@ -37,16 +40,27 @@ def _beyond(away: np.ndarray) -> set[int]:
 
 
 def distances(updates: Sequence[Update], center: Update) -> np.ndarray:
-    """Of each update to the center, which is read once for all of them."""
+    """Of each update to the center, which is read once for all of them; with all cores where there is much to read."""
     squares = np.zeros(len(updates))
-    for name in updates[0]:
-        given, other = [np.ravel(update[name]) for update in updates], np.ravel(center[name])
-        piece = np.empty(min(PIECE, other.size), np.result_type(other, given[0]))
-        for start in range(0, other.size, PIECE):
-            here = other[start : start + PIECE]
-            for i, mine in enumerate(given):
-                off = np.subtract(mine[start : start + PIECE], here, out=piece[: here.size])
-                squares[i] += float(np.dot(off, off))
+
+    def add(clients: Sequence[int]) -> None:
+        for name in updates[0]:
+            given, other = [(i, np.ravel(updates[i][name])) for i in clients], np.ravel(center[name])
+            piece = np.empty(min(PIECE, other.size), np.result_type(other, given[0][1]))
+            for start in range(0, other.size, PIECE):
+                here = other[start : start + PIECE]
+                for i, mine in given:
+                    off = np.subtract(mine[start : start + PIECE], here, out=piece[: here.size])
+                    squares[i] += float(np.dot(off, off))
+
+    n = len(updates)
+    workers = min(thread_count(), n) if n * sum(center[name].size for name in updates[0]) >= MUCH else 1
+    shares = [range(first, n, workers) for first in range(workers)]
+    if workers == 1:
+        add(shares[0])
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(add, shares))
     return np.sqrt(squares)
 
 
