@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,18 @@ def to_tensors(w: Update) -> OrderedDict[str, torch.Tensor]:
 
 def lent(w: Update) -> OrderedDict[str, torch.Tensor]:
     """The model itself as tensors, for those who only read it."""
+    _warned()
+    return OrderedDict((name, torch.from_numpy(np.asarray(array))) for name, array in w.items())
+
+
+@cache
+def _warned() -> None:
+    """torch says once that it cannot protect an array that is not writable: here nobody writes to it."""
+    array = np.zeros(1)
+    array.flags.writeable = False
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return OrderedDict((name, torch.from_numpy(np.asarray(array))) for name, array in w.items())
+        torch.from_numpy(array)
 
 
 def set_model(holder: Any, w: Update) -> None:

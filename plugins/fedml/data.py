@@ -7,7 +7,7 @@ they were: with the batch size, drop_last, workers, sampler and collate_fn of it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -51,6 +51,7 @@ class LocalData:
     shapes: Sequence[Any] | None = None  # of each point, where not all can stand in one batch
     options: Mapping[str, Any] | None = None  # of the DataLoader
     places: Sequence[int] | None = None
+    made: list[_Joined] = field(default_factory=list, init=False, compare=False)  # the last round's, to be used again
 
     def __len__(self) -> int:
         return len(self.train)  # type: ignore[arg-type]
@@ -65,6 +66,8 @@ class LocalData:
     def loader(self, points: np.ndarray, seed: int) -> DataLoader:
         """Batches of these points, in an order that only the seed decides, unless the user has a sampler."""
         chosen = points.tolist()
+        if self.made and self.made[0].dataset.indices == chosen:
+            return self.made[0].again(seed)
         options: dict[str, Any] = {"collate_fn": self.collate, **(self.options or {})}
         if self.sampler is not None or self.batch_sampler is not None:
             places = chosen if self.places is None else [self.places[i] for i in chosen]
@@ -80,8 +83,10 @@ class LocalData:
         # A last batch that is too small goes, but not the only one: an agent that gave points trains on them.
         drop = {} if size is None else {"drop_last": self.drop_last and (len(chosen) >= size or len(chosen) == 1)}
         plain = isinstance(self.train, TensorDataset) and self.collate in (None, default_collate)
-        kind = _Joined if plain and "shuffle" in order and not self.options and size is not None else DataLoader
-        return kind(self._only(chosen), batch_size=size, **drop, **order, **options)
+        if plain and "shuffle" in order and not self.options and size is not None:
+            self.made[:] = [_Joined(self._only(chosen), batch_size=size, **drop, **order, **options)]
+            return self.made[0]
+        return DataLoader(self._only(chosen), batch_size=size, **drop, **order, **options)
 
     def _only(self, points: Sequence[int]) -> Dataset:
         return Subset(self.train, points)
@@ -104,25 +109,38 @@ class _Joined(DataLoader):
     """The batches of a DataLoader over tensors, taken from them at once instead of point by point.
 
     They are the same batches in the same order: torch draws a seed for its workers before the order of an epoch, and
-    once more an order after it.
+    once more an order after it, which is drawn here when another epoch begins.
     """
 
+    def __init__(self, dataset: Subset, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self._chosen = torch.tensor(dataset.indices)
+        self._ended = False  # an epoch, after which an order is to be drawn
+
+    def again(self, seed: int) -> _Joined:
+        """As new, for another round."""
+        self.generator.manual_seed(seed)
+        self._ended = False
+        return self
+
     def __iter__(self) -> Iterator[Any]:
-        n, draw = len(self.dataset), self.generator  # type: ignore[arg-type]
+        n, draw, size = len(self._chosen), self.generator, self.batch_size
+        assert size is not None
+        if self._ended:
+            torch.randperm(n, generator=draw)
+            self._ended = False
         torch.empty((), dtype=torch.int64).random_(generator=draw)
-        chosen = torch.from_numpy(np.array(self.dataset.indices))  # type: ignore[attr-defined]
-        order = chosen.index_select(0, torch.randperm(n, generator=draw))
-        assert self.batch_size is not None
+        order = self._chosen.index_select(0, torch.randperm(n, generator=draw))
         columns = self.dataset.dataset.tensors  # type: ignore[attr-defined]
         point = sum(column[:1].nbytes for column in columns)
         # Several batches are taken at once: to take six of ten points costs six times as much as one of sixty.
-        block = self.batch_size * max(1, BLOCK // max(1, point * self.batch_size))
+        block = size * max(1, BLOCK // max(1, point * size))
         for begin in range(0, n, block):
-            taken = [column.index_select(0, order[begin : begin + block]).split(self.batch_size) for column in columns]
+            taken = [column.index_select(0, order[begin : begin + block]).split(size) for column in columns]
             for batch in zip(*taken, strict=True):
-                if len(batch[0]) == self.batch_size or not self.drop_last:
+                if len(batch[0]) == size or not self.drop_last:
                     yield list(batch)
-        torch.randperm(n, generator=draw)
+        self._ended = True
 
 
 class _Within(Sampler):
@@ -193,7 +211,7 @@ def _of_batches(client: int, data: Any, agent: str) -> LocalData:
             f"The training data of agent {agent!r} is a {type(data).__name__}: a DataLoader or a list of batches is "
             f"needed, so that its points can be counted ({error})."
         ) from None
-    if not any(isinstance(batch, Mapping) for batch in batches):
+    if batches and not any(isinstance(batch, Mapping) for batch in batches):
         try:
             columns = [torch.cat([torch.as_tensor(part) for part in column]) for column in zip(*batches, strict=True)]
             return LocalData(client, TensorDataset(*columns), None, max(size, 1))

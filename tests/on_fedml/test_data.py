@@ -61,6 +61,18 @@ def test_tensors_come_in_torchs_own_batches(
         assert all(torch.equal(a, b) for x, y in zip(mine, other, strict=True) for a, b in zip(x, y, strict=True))
 
 
+def test_the_loader_of_the_round_before_begins_as_new() -> None:
+    """An agent that gives as many points again gets the loader that it had, wherever it stopped reading."""
+    own, points = local_data(0, DataLoader(POINTS, batch_size=8), HELD, 23, "a", 0), np.arange(20)
+    expected = {seed: batches(local_data(0, DataLoader(POINTS, batch_size=8), HELD, 23, "a", 0).loader(points, seed))
+                for seed in (1, 2)}  # fmt: skip
+    first = own.loader(points, 1)
+    assert batches(first) == expected[1] and batches(first) != expected[1]
+    next(iter(first))
+    assert own.loader(points, 2) is first and batches(first) == expected[2]
+    assert own.loader(np.arange(19), 2) is not first
+
+
 def test_points_that_were_given_are_trained_on_though_they_fill_no_batch() -> None:
     data = local_data(0, DataLoader(POINTS, batch_size=8, drop_last=True), HELD, 23, "a", 0)
     assert sorted(batches(data.loader(np.arange(5), 0))[0]) == [0, 1, 2, 3, 4]
