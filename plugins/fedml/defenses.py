@@ -187,6 +187,7 @@ def single_process(args: Any) -> bool:
 def install_in_single_process(args: Any) -> None:
     """FedML's single-process FedAvg and FedProx never ask their defender: let them, when one of our rules is on."""
     if not chosen(args):
+        refuse_misspelt(args)
         if getattr(args, "enable_defense", False):
             log.warning(
                 "FedML's single-process simulator ignores defense_type %s; fedincentive's rules work there: %s.",

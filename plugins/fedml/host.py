@@ -233,9 +233,16 @@ class Host:
     def _site(self, index: int, name: str) -> Site:
         if self.game is not None:
             return ClosedFormSite(self.game, index)
+        try:
+            mine = self.train_local[index]
+        except (KeyError, IndexError):
+            raise SettingError(
+                f"train_data_local_dict has no client {index} (agent {name!r}), but train_args.client_num_in_total is "
+                f"{self.n}: the clients are 0 to {self.n - 1}."
+            ) from None
         test = self.test_local.get(index) if self.test_local else None
         count = self.counts.get(index) if isinstance(self.counts, Mapping) else None
-        data = local_data(index, self.train_local[index], test, count, name, self.settings.seed)
+        data = local_data(index, mine, test, count, name, self.settings.seed)
         if not len(data):
             raise SettingError(f"Agent {name!r} (client {index}) has no training data.")
         trainer = self.trainer

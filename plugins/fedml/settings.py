@@ -101,8 +101,11 @@ def read(args: Any) -> tuple[Settings, FedmlSettings]:
     }
     per_round = whole("train_args.client_num_per_round", args.client_num_per_round)
     total = whole("train_args.client_num_in_total", args.client_num_in_total)
+    if per_round < 1:
+        raise SettingError(f"train_args.client_num_per_round must be at least 1, not {per_round}.")
     if per_round < total:
         fixed["sampled"] = per_round
+    refuse_two(given, fixed)
     if (how := measure_of(args)) is not None:
         if (given.get("contribution") or how) != how:
             raise SettingError(
@@ -166,13 +169,29 @@ def server_optimizer(args: Any) -> dict[str, Any]:
             raise SettingError(f"train_args.server_optimizer is {shown(name)}: sgd and adam are known here.")
         found["server_optimizer"] = str(name).lower()
     if rate is not None:
-        found["eta"] = rate
+        found["eta"] = checks.real(above=0.0)("train_args.server_lr", rate)
     if getattr(args, "server_momentum", 0):
         raise SettingError(
             f"train_args.server_momentum is {shown(args.server_momentum)}: the server's sgd has none here; leave it "
             "out, or use server_optimizer: adam."
         )
     return found
+
+
+TWICE = {
+    "eta": "train_args.server_lr",
+    "server_optimizer": "train_args.server_optimizer",
+    "sampled": "train_args.client_num_per_round",
+}
+
+
+def refuse_two(given: Any, fixed: Mapping[str, Any]) -> None:
+    """What both FedML's settings and ours say, differently: neither is taken silently."""
+    for key, theirs in TWICE.items():
+        if isinstance(given, Mapping) and key in given and key in fixed and given[key] != fixed[key]:
+            raise SettingError(
+                f"incentive.{key} is {shown(given[key])}, {theirs} {shown(fixed[key])}: keep one of them."
+            )
 
 
 def measure_asked(args: Any) -> str | None:

@@ -217,7 +217,17 @@ def refused() -> dict[str, Any]:
             return f"{type(error).__name__}: {error}"
         return "no error"
 
+    gone, nothing = list(users(3)), list(users(3))
+    gone[5], nothing[5] = {0: gone[5][0], 1: gone[5][1]}, {**nothing[5], 2: []}
+    twice = {"train_args": {"server_lr": 0.5}, "incentive": {"eta": 1.0}}
+    rule = {"enable_defense": True, "defense_type": "coordinate_medain"}
     return {
+        "no client": mistake("gone", "fedavg", gone),
+        "no data": mistake("nothing", "fedavg", nothing),
+        "server_lr": mistake("lr", "fedavg", data, train_args={"server_lr": 0}),
+        "twice": mistake("twice", "fedavg", data, **twice),
+        "per round": mistake("none", "fedavg", data, train_args={"client_num_per_round": 0}),
+        "misspelt rule": mistake("rule", "FedAvg", data, defense_args=rule),
         "few": mistake("few", "trim-2p-upbred", data, per_round=2, incentive={**STEERED, "alpha": 0.34}),
         "nothing agreed": no_ledger("few"),
         "MQTT_S3": choose(**silo, backend="MQTT_S3"),

@@ -95,6 +95,12 @@ def test_a_test_that_fails_at_the_server_does_not_end_a_run_that_is_paid(found: 
         ("hierarchical", "use scenario horizontal"),
         ("NCCL", "with training_type simulation use sp or MPI"),
         ("FedOpt", "use FedAvg or FedProx"),
+        ("no client", "train_data_local_dict has no client 2 (agent 'agent-3')"),
+        ("no data", "Agent 'agent-3' (client 2) has no training data"),
+        ("server_lr", "train_args.server_lr must be greater than 0.0, not 0"),
+        ("twice", "incentive.eta is 1.0, train_args.server_lr 0.5: keep one of them"),
+        ("per round", "train_args.client_num_per_round must be at least 1, not 0"),
+        ("misspelt rule", "Did you mean 'coordinate_median'?"),
     ],
 )
 def test_refused_at_once(found: dict[str, Any], what: str, words: str) -> None:
