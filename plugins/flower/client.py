@@ -97,7 +97,8 @@ class Task:
         own = record_of(self.message.content, self.config, ConfigRecord) or {}
         if self.settings.audited and (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(self.settings.threads)  # with others an update is not the same, bit for bit
-        content = RecordDict({self.arrays: sent, self.config: ConfigRecord({**own, **extra})})
+        points = {key: extra[key] for key in extra if key != "seed"}  # a seed of the user's own stays
+        content = RecordDict({self.arrays: sent, self.config: ConfigRecord({**extra, **own, **points})})
         if legacy.is_legacy(self.app):
             content = legacy.content(kind, sent, content[self.config])
         # Client processes may not address new messages; a reply to ours, with another type, is what the app gets.

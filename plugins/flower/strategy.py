@@ -78,6 +78,8 @@ class IncentiveStrategy(FedAvg):
         utility_by_key: str = "-loss",
         game: Game | None = None,
     ) -> None:
+        if not fraction_train > 0.0:
+            raise SettingError(f"fraction_train must be greater than 0, not {fraction_train}: somebody has to train.")
         if fraction_train < 1.0:
             if settings.sampled is not None:
                 raise SettingError(
@@ -165,6 +167,8 @@ class IncentiveStrategy(FedAvg):
         """Enrol the agents and play the run to its end; `num_rounds` and `timeout`, if given, replace the settings'."""
         begun = time.monotonic()
         if num_rounds is not None:
+            if num_rounds < 1:
+                raise SettingError(f"num_rounds must be at least 1, not {num_rounds}: a run has training rounds.")
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         wait = self.host.round_timeout if timeout is None else timeout
         self.summary()

@@ -383,6 +383,33 @@ def test_a_fraction_of_the_agents_is_asked(grid: Any, tmp_path: Path) -> None:
         started(grid, app_of(ordinary()), tmp_path, fraction_train=0.5, config={"incentive.sampled": 2})
 
 
+def test_nobody_and_no_rounds_are_refused_by_name(grid: Any, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="fraction_train must be greater than 0"):
+        started(grid, app_of(ordinary()), tmp_path, fraction_train=0.0)
+    strategy = IncentiveStrategy(*read({**CONFIG, "incentive.output": str(tmp_path)}))
+    with pytest.raises(SettingError, match="num_rounds must be at least 1, not 0"):
+        strategy.start(grid(CONFIG), first(), num_rounds=0)
+
+
+def test_the_users_own_train_config_is_kept(grid: Any, tmp_path: Path) -> None:
+    """Also a seed of theirs, where we would give one; which points to train on is ours to say."""
+    seen = []
+    app = ClientApp()
+
+    @app.train()
+    def noticed(message: Message, context: Any) -> Message:
+        seen.append(dict(message.content["config"]))
+        return train(message, context)
+
+    app.evaluate()(evaluate)
+    config = {**CONFIG, "incentive.output": str(tmp_path)}
+    table = grid(config)
+    table.join_all(app_of(app), 3)
+    told = ConfigRecord({"seed": 5, "lr": 0.1, "points": [7]})
+    IncentiveStrategy(*read(config)).start(table, first(), train_config=told)
+    assert {(own["seed"], own["lr"], len(own["points"])) for own in seen} == {(5, 0.1, SIZE)}
+
+
 def test_a_fraction_of_the_nodes_evaluates_as_under_fedavg(grid: Any, tmp_path: Path) -> None:
     """Two of three, whoever they are, after the rounds that no value round follows; the ledger is the same."""
 
