@@ -30,7 +30,7 @@ SOURCES := $(shell find setup.py pyproject.toml MANIFEST.in README.md LICENSE cs
 PYTEST = env -u PYTHONPATH .venv/$(1)/bin/pytest
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-core test-native test-cuda test-fedml test-fedml-examples test-flower test-flute test-nvflare test-nvflare-programs test-cluster bench fuzz hostile docs wheels lint format system-deps clean python compiler python-fedml flute
+.PHONY: help demo test test-core test-native test-cuda test-fedml test-fedml-examples test-flower test-flower-oldest test-flute test-nvflare test-nvflare-programs test-cluster bench fuzz hostile docs wheels lint format system-deps clean python compiler python-fedml flute
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
@@ -57,7 +57,10 @@ test-cuda: $(call needs,core)  ## the CUDA kernels' own source, run on the CPU, 
 	$(call PYTEST,core) tests/cuda
 
 test-flower: $(call needs,flower)  ## the Flower plugin in simulation and deployment
-	$(call PYTEST,flower) tests/on_flower
+	$(call PYTEST,flower) -m "not slow" tests/on_flower
+
+test-flower-oldest: .venv/flower-oldest/.installed  ## the Flower plugin and the commands of its README on the oldest Flower that works
+	$(call PYTEST,flower-oldest) $(addprefix tests/on_flower/test_flower_,$(addsuffix .py,strategy composes robust records owners settings audited peers oldest))
 
 test-nvflare: $(call needs,nvflare)  ## the NVFlare plugin: its controller, executors and aggregators in one process
 	$(call PYTEST,nvflare) -m "not slow" tests/on_nvflare
@@ -191,6 +194,16 @@ flute:
 
 .venv/flower/.installed: $(WHEEL)/.built .venv/flower/.deps
 	@.venv/tools/bin/uv pip install -q --python .venv/flower/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
+	touch $@
+
+.venv/flower-oldest/.deps: pyproject.toml Makefile | $(WHEEL)/.built
+	@echo "Making the environment with the oldest Flower (.venv/flower-oldest) ..."
+	.venv/tools/bin/uv venv -q --clear --python "$(PYTHON)" .venv/flower-oldest
+	.venv/tools/bin/uv pip install -q --python .venv/flower-oldest/bin/python "$$(ls $(WHEEL)/*.whl)[flower,test-host]" "flwr[simulation]==1.22.0"
+	touch $@
+
+.venv/flower-oldest/.installed: $(WHEEL)/.built .venv/flower-oldest/.deps
+	@.venv/tools/bin/uv pip install -q --python .venv/flower-oldest/bin/python --no-deps --reinstall-package fedincentive $(WHEEL)/*.whl
 	touch $@
 
 .venv/nvflare/.deps: pyproject.toml Makefile | $(WHEEL)/.built

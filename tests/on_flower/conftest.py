@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
 from ports import free_port
 from programs import PATH, shell, text_of, wait_for_words, waited
 
@@ -27,7 +27,10 @@ class LoopbackGrid(Grid):
     """A grid whose nodes are ClientApps in this process; they can go offline, be mute, come back with another id."""
 
     def __init__(self, run_config: dict[str, Any] | None = None) -> None:
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # what Flower's own hosts set
+        with suppress(ModuleNotFoundError):  # the oldest Flower has none
+            from flwr.supercore.task_identity import TaskIdentity
+
+            TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # what Flower's own hosts set
         self.run_config = run_config or {}
         self.nodes: dict[int, tuple[ClientApp, Context]] = {}
         self.offline: set[int] = set()
