@@ -22,13 +22,18 @@ def to_arrays(parameters: Any) -> dict[str, np.ndarray]:
 
 def arrays(parameters: Any) -> dict[str, np.ndarray]:
     """A model as arrays that share its memory where they can: for reading, until it is trained again."""
+    return {name: tensor.numpy() for name, tensor in tensors(parameters).items()}
+
+
+def tensors(parameters: Any) -> dict[str, torch.Tensor]:
+    """The same as tensors of the processor's memory."""
     if not isinstance(parameters, Mapping):
         raise SettingError(
             f"get_model_params() returns a {type(parameters).__name__}: a mapping from name to tensor is needed, such "
             "as model.state_dict()."
         )
     found = {name: torch.as_tensor(tensor).detach().cpu() for name, tensor in parameters.items()}
-    return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in found.items()}
+    return {name: t.float() if t.dtype == torch.bfloat16 else t for name, t in found.items()}
 
 
 def to_tensors(w: Update) -> OrderedDict[str, torch.Tensor]:
@@ -60,9 +65,9 @@ def set_model(holder: Any, w: Update) -> None:
 
 def difference(new: Any, old: Update) -> dict[str, np.ndarray]:
     """d = w_local - w, in the model's own types; torch takes all cores for it, NumPy one."""
-    model = arrays(new)
+    model = tensors(new)
     return {
-        name: torch.sub(torch.from_numpy(model[name]), before).numpy().astype(old[name].dtype, copy=False)
+        name: torch.sub(model[name], before).numpy().astype(old[name].dtype, copy=False)
         for name, before in lent(old).items()
     }
 

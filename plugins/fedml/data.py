@@ -115,7 +115,12 @@ class _Joined(DataLoader):
     def __init__(self, dataset: Subset, **options: Any) -> None:
         super().__init__(dataset, **options)
         self._chosen = torch.tensor(dataset.indices)
+        self._seed = torch.empty((), dtype=torch.int64)  # of the workers
         self._ended = False  # an epoch, after which an order is to be drawn
+        assert self.batch_size is not None
+        point = sum(column[:1].nbytes for column in dataset.dataset.tensors)  # type: ignore[attr-defined]
+        # Several batches are taken at once: to take six of ten points costs six times as much as one of sixty.
+        self._block = self.batch_size * max(1, BLOCK // max(1, point * self.batch_size))
 
     def again(self, seed: int) -> _Joined:
         """As new, for another round."""
@@ -124,20 +129,16 @@ class _Joined(DataLoader):
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        n, draw, size = len(self._chosen), self.generator, self.batch_size
-        assert size is not None
+        n, draw, size, block = len(self._chosen), self.generator, self.batch_size, self._block
         if self._ended:
             torch.randperm(n, generator=draw)
             self._ended = False
-        torch.empty((), dtype=torch.int64).random_(generator=draw)
+        self._seed.random_(generator=draw)
         order = self._chosen.index_select(0, torch.randperm(n, generator=draw))
         columns = self.dataset.dataset.tensors  # type: ignore[attr-defined]
-        point = sum(column[:1].nbytes for column in columns)
-        # Several batches are taken at once: to take six of ten points costs six times as much as one of sixty.
-        block = size * max(1, BLOCK // max(1, point * size))
         for begin in range(0, n, block):
-            taken = [column.index_select(0, order[begin : begin + block]).split(size) for column in columns]
-            for batch in zip(*taken, strict=True):
+            some = order if n <= block else order[begin : begin + block]
+            for batch in zip(*(column.index_select(0, some).split(size) for column in columns), strict=True):
                 if len(batch[0]) == size or not self.drop_last:
                     yield list(batch)
         self._ended = True
