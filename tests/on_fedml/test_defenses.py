@@ -150,8 +150,7 @@ def test_fedavg_is_defended_in_every_simulator(
         command = mpirun(needs, HERE / "byzantine.py", "--cf", cf.name)
         text = run(*command, cwd=tmp_path, env={**os.environ, "HOSTILE": "2"}, together=True).stdout
     assert accuracy(text) > 0.8
-    if backend == "sp":
-        assert_median_by_hand(tmp_path, hostile=2)
+    assert_median_by_hand(tmp_path, hostile=2)
 
 
 def assert_median_by_hand(folder: Path, *, hostile: int, clients: int = 3, rounds: int = 4) -> None:
