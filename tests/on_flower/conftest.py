@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flower_task import identified
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
@@ -27,10 +27,7 @@ class LoopbackGrid(Grid):
     """A grid whose nodes are ClientApps in this process; they can go offline, be mute, come back with another id."""
 
     def __init__(self, run_config: dict[str, Any] | None = None) -> None:
-        with suppress(ModuleNotFoundError):  # the oldest Flower has none
-            from flwr.supercore.task_identity import TaskIdentity
-
-            TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # what Flower's own hosts set
+        identified()
         self.run_config = run_config or {}
         self.nodes: dict[int, tuple[ClientApp, Context]] = {}
         self.offline: set[int] = set()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fedincentive.plugins import flower as ours
+from flower_task import identified
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as theirs
-from flwr.supercore.task_identity import TaskIdentity
 from packages import install_shrunk_mean
 
 from fedincentive.aggregation import rule, trim_count
@@ -16,7 +16,7 @@ from fedincentive.errors import AggregationError, SettingError
 
 def replies(models: list[dict[str, np.ndarray]], counts: list[int] | None = None) -> list[Message]:
     """What nodes 1, 2, ... would send back after training."""
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    identified()
     made = []
     for node, model in enumerate(models, start=1):
         asked = Message(RecordDict(), dst_node_id=node, message_type="train")
