@@ -60,7 +60,8 @@ test-flower: $(call needs,flower)  ## the Flower plugin in simulation and deploy
 	$(call PYTEST,flower) -m "not slow" tests/on_flower
 
 test-flower-oldest: .venv/flower-oldest/.installed  ## the Flower plugin and the commands of its README on the oldest Flower that works
-	$(call PYTEST,flower-oldest) $(addprefix tests/on_flower/test_flower_,$(addsuffix .py,strategy composes robust records settings audited peers oldest))
+	@# -k: the oldest one's own rules cannot take an array without dimensions
+	$(call PYTEST,flower-oldest) -k "not conventions_agree" $(addprefix tests/on_flower/test_flower_,$(addsuffix .py,strategy composes robust records settings audited peers oldest))
 
 test-nvflare: $(call needs,nvflare)  ## the NVFlare plugin: its controller, executors and aggregators in one process
 	$(call PYTEST,nvflare) -m "not slow" tests/on_nvflare
