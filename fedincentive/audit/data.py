@@ -30,6 +30,8 @@ def read_records(path: Path, *, header: bool = False) -> list[bytes]:
             found = path.read_bytes().splitlines()[1 if header else 0 :]
         else:
             raise ProvenanceError(f"{path} is not {KINDS}.")
+    except ProvenanceError:
+        raise
     except OSError as error:
         raise ProvenanceError(f"{path} cannot be read: {reason(error)}.") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -43,6 +45,8 @@ def _rows(path: Path, arrays: dict[str, np.ndarray]) -> list[bytes]:
     lengths = {len(array) if array.ndim else -1 for array in arrays.values()}
     if len(lengths) != 1 or lengths == {-1}:
         raise ProvenanceError(f"The arrays in {path} do not have one row for each record: {sorted(lengths)} rows.")
+    if lengths == {0}:
+        return []
     columns = [np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8) for array in arrays.values()]
     rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
     blob, width = rows.tobytes(), rows.shape[1]

@@ -33,7 +33,9 @@ def attest() -> None:
 )
 @header
 def commit(data: Path, out: Path | None, header: bool) -> None:
-    made = Commitment.to(read_records(data, header=header))
+    own = read_records(data, header=header)
+    records.check_different(own)
+    made = Commitment.to(own)
     out = out or Path(f"{data}{ENDING}")
     made.write(out)
     click.echo(f"Kept the salts of {len(made)} records in {out}: for this site only, and for as long as it is audited.")

@@ -146,6 +146,7 @@ class Commitment:
 def kept(path: Path, records: Sequence[bytes]) -> Commitment:
     """The commitment that a site keeps in this file, made now where there is none. It must be to these records."""
     if not path.exists():
+        check_different(records)
         Commitment.to(records).write(path)
     found = Commitment.read(path)
     if len(found) != len(records) or found.strange(records, range(len(records))) is not None:
@@ -154,6 +155,19 @@ def kept(path: Path, records: Sequence[bytes]) -> Commitment:
             "back the data it was made from, or remove the file before a new run."
         )
     return found
+
+
+def check_different(records: Sequence[bytes]) -> None:
+    """ProvenanceError where a record comes twice: an audit that finds both in what was delivered fails the site."""
+    if not (copies := len(records) - len(set(records))):
+        return
+    seen: dict[bytes, int] = {}
+    j = next(j for j, record in enumerate(records) if seen.setdefault(record, j) != j)
+    raise ProvenanceError(
+        f"Record {j} is record {seen[records[j]]} again, and {copies} of {len(records)} are such copies: who delivers "
+        "a record twice fails an audit. Remove the copies; where two are rightly equal, give each something of its "
+        "own, such as a number."
+    )
 
 
 def order_seed(value: str, agent: str) -> int:

@@ -50,6 +50,18 @@ def write(path: Path) -> Path:
     return path
 
 
+def test_data_that_cannot_be_committed_to_is_named_once(tmp_path: Path) -> None:
+    same, none, one = (tmp_path / f"{name}.npy" for name in ("same", "none", "one"))
+    np.save(same, np.ones((3, 2)))
+    np.save(none, np.ones((0, 2)))
+    np.save(one, np.float64(1))
+    said = {path: ran("attest", "commit", path, code=1) for path in (same, none, one)}
+    assert "Record 1 is record 0 again, and 2 of 3 are such copies" in said[same]
+    assert f"{none} has no records." in said[none]
+    assert said[one].count("one.npy") == 1
+    assert not list(tmp_path.glob("*.records"))
+
+
 @pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.csv", "data.jsonl", "folder"])
 def test_a_site_commits_opens_and_anybody_checks(tmp_path: Path, name: str) -> None:
     data = write(tmp_path / name)
