@@ -144,17 +144,19 @@ class _Progress:
 
 
 def _rows(game: Game, outcome: Outcome, minor: int) -> list[dict[str, Any]]:
-    """One row per agent: u_i = v_i - c_i + payments, at what was really given; where agents lie, both are shown. Where
-    models are degraded, v_i is that of the model it was given."""
+    """One row per agent that took part: u_i = v_i - c_i + payments, at what was really given; where agents lie, both
+    are shown. Where models are degraded, v_i is that of the model it was given."""
     import numpy as np
 
     real = outcome.given if outcome.worked is None else outcome.worked
-    given = np.array([real[agent] for agent in game.agents])
+    given = np.array([real.get(agent, 0.0) for agent in game.agents])  # who declined gives nothing
     values = game.values(outcome.w["w"], given)
     costs = game.costs(given) if outcome.trained else np.zeros(len(given))  # promises cost nothing
     values = values - np.array([outcome.withheld.get(agent, 0.0) for agent in game.agents])
     rows = []
     for i, agent in enumerate(game.agents):
+        if agent not in real:
+            continue
         paid = outcome.payments[agent] / minor
         rows.append(
             {
@@ -191,6 +193,8 @@ def _print(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
         click.echo("  ".join([first, *others]))
     if len(rows) > SHOWN:
         click.echo(f"... and {len(rows) - SHOWN} more agents (--json shows all)")
+    for agent, why in outcome.declined.items() if outcome.status != "declined" else ():  # else the advice says it
+        click.echo(f"{agent} declined: {why}")
     if outcome.worked is not None:
         click.echo(
             "\nsaid: points per training round as reported and paid for; true: what it trained on in the last round."

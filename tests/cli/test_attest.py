@@ -156,3 +156,14 @@ def test_a_person_audits_what_a_run_kept(played: Path) -> None:
     assert "is another one" in ran(
         "audit", run, "--round", 1, "--agent", "ada", *game, "--model", run / "model-0.safetensors", code=1
     )
+
+
+@pytest.mark.parametrize(("leaving", "ends"), [(("bob",), "complete"), (("ada", "bob", "cyd"), "declined")])
+def test_play_shows_who_took_part_and_who_left(tmp_path: Path, leaving: tuple[str, ...], ends: str) -> None:
+    agents = [{**agent, "outside_option": 99 if agent["name"] in leaving else -99} for agent in GAME["game"]["agents"]]
+    game = {"game": {**GAME["game"], "agents": agents}, "incentive": {"rounds": 3, "opt_in": True, "beta": "0.02"}}
+    (tmp_path / "game.yaml").write_text(yaml.safe_dump(game))
+    said = ran("play", tmp_path / "game.yaml")
+    assert f": {ends} after" in said and "bob declined" in said
+    if ends == "complete":
+        assert re.search(r"^ada +20 ", said, re.M) and not re.search(r"^bob +20 ", said, re.M)
