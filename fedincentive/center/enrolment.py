@@ -118,8 +118,11 @@ def within_budgets(mechanism: Mechanism, enrolled: Sequence[Enrol]) -> dict[str,
         if counted[agent]:
             continue
         charged = owed(made, had, settings.scale, settings.minor)[list(had).index(agent)]
-        deposits = [p.of_points(min(had[agent], p.scale), len(had)) for p in made if isinstance(p, Deposit)]
-        least = f", and the deposit of a single point is {deposits[0] / settings.minor:.6g}" if deposits else ""
+        one, whole = (
+            [p.of_points(s, len(had)) / settings.minor for p in made if isinstance(p, Deposit)]
+            for s in (min(had[agent], settings.scale), had[agent])
+        )
+        least = f", and the deposit of a single point is {one[0]:.6g}, of all {whole[0]:.6g}" if one else ""
         raise SettingError(
             f"Agent {agent!r} would owe {charged / settings.minor:.6g} in run {settings.run!r} while it gives all it "
             f"has{least}; its budget is {budget / settings.minor:.6g}: raise it, lower incentive.beta, or bound the "

@@ -229,7 +229,7 @@ def test_who_cannot_pay_the_deposit_counts_with_what_it_covers(caplog) -> None:
     assert counted["b"] == 50 * 10**6 and "Agent a counts with 41 of its 60 points" in caplog.text
     assert within_budgets(made, enrolled(a=3.0))["a"] == 60 * 10**6
     with pytest.raises(
-        SettingError, match="Agent 'a' .* the deposit of a single point is 0.020223; its budget is 0.015"
+        SettingError, match="Agent 'a' .* the deposit of a single point is 0.020223, of all 1.08; its budget is 0.015"
     ):
         within_budgets(made, enrolled(a=0.015))
     with pytest.raises(SettingError, match="Agent 'c' would owe 2.36"):  # and 0.459 beside it
