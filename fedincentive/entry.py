@@ -98,6 +98,13 @@ def posted_text(body: str) -> str:
     return body[body.rindex(POSTINGS) + len(POSTINGS) - 1 : body.rindex(',"round":')]
 
 
+def copied(value: Any) -> Any:
+    """A copy of plain JSON values: of its dicts and lists, as nothing else in them can change."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    return [copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 def difference(path: str, old: Any, new: Any) -> tuple[str, str, str]:
     """The first place, in key order, where two JSON values differ."""
     if isinstance(old, dict) and isinstance(new, dict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from .entry import copied
 from .messages import Phase, Update
 from .settings import Settings
 
@@ -126,7 +126,7 @@ class Run:
         mutable: dict[str, Any] = {
             f.name: dict(v) for f in fields(self) if isinstance(v := getattr(self, f.name), dict)
         }
-        deep = {"memory": copy.deepcopy(self.memory), "audits": [_open_step(step) for step in self.audits]}
+        deep = {"memory": copied(self.memory), "audits": [_open_step(step) for step in self.audits]}
         return replace(self, **{**mutable, **deep, "terms": self.terms})
 
     def points(self, fixed: Mapping[str, int]) -> dict[str, float]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 from ..adversary import Misreport, misreport
+from ..entry import copied
 from ..errors import PaymentError
 from ..identity import carries_model_of
 from ..messages import Broadcast, Enrol, Report, Update
@@ -200,11 +200,11 @@ class Agent:
         """Go on from the last answer, or back to before it when the same question comes again."""
         asked = [broadcast.run, broadcast.round, broadcast.phase]
         if asked == self._asked:
-            self._memory = copy.deepcopy(self._before)
+            self._memory = copied(self._before)
         else:
             if broadcast.round == 0 and self._asked and self._asked[1] > 0:
                 self._memory = {}  # another run of the same name begins
-            self._asked, self._before = asked, copy.deepcopy(self._memory)
+            self._asked, self._before = asked, copied(self._memory)
 
     def state(self) -> dict[str, Any]:
         """All that must survive a crash, as plain JSON values."""

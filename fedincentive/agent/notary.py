@@ -387,12 +387,10 @@ class Notary:
             waiting[:] = self._with_cosignatures(Note.parse(shown["cosigned"]), waiting)
         changed: Mapping[str, Any] = {}
         for item in shown["entries"]:
-            held = {"body": json.loads(from_base64(item["body"])), "note": str(note), "path": item["path"]}
-            held = {**held, "previous": item["previous"], "receipt": 1, "seq": item["seq"]}
             if item["seq"] <= before:
-                self._renew(held, note, waiting)
+                self._renew(item, note, waiting)
                 continue
-            entry = receipts.read(canonical(held) + "\n").entry
+            entry = _proven(item, note)
             if entry.kind == terms.KIND and terms.digest(entry.inputs["terms"]) != agreed:
                 raise self._two("terms in the ledger that nobody signed", entry.body, note)
             if self.links:
@@ -402,7 +400,7 @@ class Notary:
             if not self._concerns(entry):
                 continue
             waiting.append([item["seq"], note.head.size])
-            self._keep(f"receipt-{item['seq']:08d}.json", canonical(held) + "\n")
+            self._keep(f"receipt-{item['seq']:08d}.json", receipts.written(entry.body, item, note))
         del waiting[:-WAITING]
         if changed and changed.get("new") != self.key.public.vkey:
             now = f"is {changed['new']} by the ledger" if "new" in changed else "was revoked in the ledger"
@@ -411,13 +409,12 @@ class Notary:
                 "key, or ask the center who changed it"
             )
 
-    def _renew(self, held: dict[str, Any], note: Note, waiting: list[list[int]]) -> None:
+    def _renew(self, shown: Mapping[str, Any], note: Note, waiting: list[list[int]]) -> None:
         """A receipt whose checkpoint nobody will cosign any more, as the center stopped there and went on with another
         one (a key changed meanwhile), is kept under the one shown now, which is cosigned next."""
         for item in waiting:
-            if item[0] == held["seq"] and item[1] < note.head.size:
-                receipts.read(canonical(held) + "\n")
-                self._keep(f"receipt-{item[0]:08d}.json", canonical(held) + "\n")
+            if item[0] == shown["seq"] and item[1] < note.head.size:
+                self._keep(f"receipt-{item[0]:08d}.json", receipts.written(_proven(shown, note).body, shown, note))
                 item[1] = note.head.size
 
     def _read(self, entry: Entry) -> None:
@@ -487,6 +484,12 @@ class Notary:
     def restore(self, state: Mapping[str, Any]) -> None:
         """What was kept elsewhere; its own memory is newer where it has one."""
         self._state = self._state or dict(state)
+
+
+def _proven(shown: Mapping[str, Any], note: Note) -> Entry:
+    """An entry that a broadcast shows, when it is under the root of the note."""
+    body = from_base64(shown["body"]).decode("ascii")
+    return receipts.prove(body, shown["seq"], shown["previous"], shown["path"], note).entry
 
 
 def _digest(value: Any) -> str:

@@ -51,8 +51,13 @@ def agreed(terms: Mapping[str, Any]) -> tuple[str, Chance, Chance]:
     second look at a pass."""
     told = terms["settings"]
     if "rechecks" in told:
-        return RULE, chance(told["audit"], told["rechecks"]), Fraction(told["rechecks"])
+        return RULE, chance(told["audit"], told["rechecks"]), _exactly(told["rechecks"])
     return SECOND if "lag" in terms else FIRST, float(told["audit"]), REPEATED
+
+
+@cache
+def _exactly(number: str) -> Fraction:
+    return Fraction(number)
 
 
 def coins(value: str, agents: Iterable[str], chance: Chance) -> set[str]:

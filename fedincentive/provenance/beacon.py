@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
 
 from ..entry import canonical
@@ -51,6 +52,7 @@ def follows(shown: str, link: str, steps: int = 1) -> bool:
         return False
 
 
+@lru_cache(maxsize=2**12)  # the same links are asked for in every step and every audit
 def back(link: str, steps: int) -> str:
     """The link that came so many steps before."""
     if not re.fullmatch("[0-9a-f]{64}", link):  # one writing only: another one would be another draw

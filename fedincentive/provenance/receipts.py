@@ -11,9 +11,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 from ..entry import Entry, canonical
 from ..errors import FedIncentiveError, ProvenanceError
@@ -48,8 +49,13 @@ def chained(seq: int, previous: str, body: str) -> str:
 def make(tree: Tree, note: Note, seq: int, previous: str, body: str) -> str:
     """The receipt of entry `seq`, which the note covers."""
     path = [base64.b64encode(one).decode() for one in tree.inclusion(seq - 1, note.head.size)]
-    held = {"body": json.loads(body), "note": str(note), "path": path, "previous": previous, "receipt": 1, "seq": seq}
-    return canonical(held) + "\n"
+    return written(body, {"path": path, "previous": previous, "seq": seq}, note)
+
+
+def written(body: str, place: Mapping[str, Any], note: Note) -> str:
+    """The receipt of an entry with this canonical body; its `place` is {path, previous, seq}."""
+    held = {"note": str(note), "path": place["path"], "previous": place["previous"], "receipt": 1, "seq": place["seq"]}
+    return f'{{"body":{body},{canonical(held)[1:]}\n'
 
 
 def read(text: str) -> ProvenEntry:
@@ -60,15 +66,20 @@ def read(text: str) -> ProvenEntry:
         held = json.loads(text)
         if canonical(held) + "\n" != text or set(held) != FIELDS or canonical(held["receipt"]) != "1":
             raise ValueError("it is not a receipt of version 1 in canonical form")
-        seq, previous, path = held["seq"], held["previous"], [from_base64(one) for one in held["path"]]
-        if type(seq) is not int or type(previous) is not str or not re.fullmatch("[0-9a-f]{64}", previous):
-            raise ValueError("its number or the hash before it is malformed")
-        entry, note = Entry.from_json(canonical(held["body"])), Note.parse(held["note"])
-        found = ProvenEntry(entry, seq, chained(seq, previous, entry.body), note)
-        if not check_inclusion(leaf(found.hash), seq - 1, note.head.size, path, note.head.root):
-            raise ValueError(f"entry {seq}, as it stands here, is not under the root of the note")
+        return prove(canonical(held["body"]), held["seq"], held["previous"], held["path"], Note.parse(held["note"]))
     except (ValueError, TypeError, AttributeError, RecursionError, FedIncentiveError) as error:
         raise ProvenanceError(f"This receipt proves nothing: {error}") from error
+
+
+def prove(body: str, seq: Any, previous: Any, path: Iterable[str], note: Note) -> ProvenEntry:
+    """The entry of this canonical body, when the path leads from it to the root of the note; ValueError or TypeError
+    otherwise."""
+    if type(seq) is not int or type(previous) is not str or not re.fullmatch("[0-9a-f]{64}", previous):
+        raise ValueError("its number or the hash before it is malformed")
+    entry, way = Entry.from_json(body), [from_base64(one) for one in path]
+    found = ProvenEntry(entry, seq, chained(seq, previous, entry.body), note)
+    if not check_inclusion(leaf(found.hash), seq - 1, note.head.size, way, note.head.root):
+        raise ValueError(f"entry {seq}, as it stands here, is not under the root of the note")
     return found
 
 
