@@ -1,17 +1,20 @@
 """Audits of honest agents and of liars, and what they cost: `python benchmarks/audits.py [--audits 10000] [--cost]`.
 
+`--cost WHAT` measures what audits add to that kind of run, with `--pairs 1` by one pair, `--cost all` to every kind.
+
 Agents train softmax regression on records they committed to. Honest ones must never fail, whatever is drawn; one that
 trains on half of its records must fail as often as coins and steps say. The last line is the ledger's growth by round.
 
 What audits add at q = 0.1 is measured on whole runs: ten sites share scikit-learn's digits, a fifth held out, and play
 2p-upbred with phase 1, 25 training rounds, a valuation of each model, payments, everybody's signatures and a witnessed
-ledger. The run that counts trains a small convolutional network in torch (one thread) for 5 epochs a round; beside it
-stands the softmax regression of `make demo`, in which hardly anything is trained. What is added is the processor time
-of everybody, the center, the agents and the auditors, over that of the same signed run without auditors, less 1. The
-two runs take turns round by round, so that a machine that is slower for a while is so for both, and the median of some
-pairs counts. How many are audited is drawn: what audits add is scaled from the examinations that took place to the q of
-the agents' steps that are expected, second looks at passes included, so that luck with the coins does not count. Less
-than q = 10 % of what a run trains it cannot be.
+ledger. The run that counts trains a convolutional network of 86,000 parameters in torch (one thread) for 5 epochs a
+round. Beside it stand one of 7,700 parameters and the softmax regression of `make demo`, in which hardly anything is
+trained. What is added is the processor time of everybody, the center, the agents and the auditors, less that of the
+same signed run without auditors, as a share of the latter. Agents train alike in both runs, so that their training is
+left out of the difference, where it would only be noise. The two runs take turns round by round, so that a machine that
+is slower for a while is so for both, and the median of some pairs counts. How many are audited is drawn: what audits
+add is scaled from the examinations that took place to the q of the agents' steps that are expected, second looks at
+passes included, so that luck with the coins does not count. Less than q = 10 % of what a run trains it cannot be.
 """
 
 from __future__ import annotations
@@ -63,6 +66,8 @@ class CountedSoftmax(Counted, SoftmaxSite):
 class CountedNetwork(Counted, LossSite):
     """With a convolutional network in torch, for pictures of 8 x 8 pixels."""
 
+    channels = 16, 32
+
     def __init__(
         self, name: str, x: np.ndarray, y: np.ndarray, classes: int, settings: Settings, held_out: Any
     ) -> None:
@@ -72,8 +77,9 @@ class CountedNetwork(Counted, LossSite):
         torch.manual_seed(settings.seed)
         self.name, self.settings, self.torch = name, settings, torch
         self.net = torch.nn.Sequential(
-            torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3), torch.nn.ReLU(),
-            torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(288, classes),
+            torch.nn.Conv2d(1, self.channels[0], 3, padding=1), torch.nn.ReLU(),
+            torch.nn.Conv2d(*self.channels, 3), torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(9 * self.channels[1], classes),
         )  # fmt: skip
         self.x, self.y = self._tensors(x, y)
         self.held_out = self._tensors(*held_out)
@@ -115,12 +121,19 @@ class CountedNetwork(Counted, LossSite):
         return {key: value.numpy() - w[key] for key, value in self.net.state_dict().items()}
 
 
+class CountedLargerNetwork(CountedNetwork):
+    """With four times as many channels, which is still a small network, but no toy."""
+
+    channels = 64, 128
+
+
 class Played(NamedTuple):
     center: Center
     seconds: float  # of the processor, for everybody
     size: int  # bytes of its ledger's bodies
     training: float  # seconds of it in which agents trained
     examined: int  # updates that auditors made again
+    again: float  # seconds in which they did
 
 
 class Turns:
@@ -208,23 +221,26 @@ class Federation:
             seconds = time.thread_time() - began
             size = sum(len(record.body) for record in book.rows(run))
         training = sum(agent.site.seconds for agent in agents)
-        return Played(center, seconds, size, training, sum(site.made for site in sites.values()))
+        made, again = (sum(getattr(site, what) for site in sites.values()) for what in ("made", "seconds"))
+        return Played(center, seconds, size, training, made, again)
 
 
 ROUNDS = 25
 GAME = {"mechanism": "2p-upbred", "beta": "0.15", "cost": 0.07, "value_per_nat": 60.0, "learning_rate": 0.1}
 RUNS = {  # what is trained: the site, the epochs, how many pairs of runs
-    "a network, 5 epochs": (CountedNetwork, 5, 3),
+    "a network, 5 epochs": (CountedLargerNetwork, 5, 3),
+    "a tiny network, 5 epochs": (CountedNetwork, 5, 5),
     "softmax, 1 epoch": (CountedSoftmax, 1, 5),
 }
 
 
-def cost(federation: Federation, what: str) -> None:
+def cost(federation: Federation, what: str, pairs: int | None = None, first: int = 0) -> None:
     """What audits add at q = 0.1 to runs of this much training."""
-    kind, epochs, pairs = RUNS[what]
+    kind, epochs, several = RUNS[what]
+    pairs = pairs or several
     expected = 0.1 * ROUNDS * len(federation.names)
-    raw, added, share = [], [], []
-    for k in range(pairs):
+    raw, added, messages, share, local = [], [], [], [], []
+    for k in range(first, first + pairs):
         audited = {"auditors": AUDITORS, "audit": 0.1}
         turns, runs = Turns(), (("plain", {}), ("tenth", audited))
         common = {**GAME, "kind": kind, "epochs": epochs}
@@ -232,13 +248,16 @@ def cost(federation: Federation, what: str) -> None:
         with ThreadPoolExecutor(2) as pool:
             plain, tenth = pool.map(turns.played, (0, 1), plays)
         assert not tenth.center.run.failed and tenth.center.run.status == plain.center.run.status == "complete"
-        raw.append(tenth.seconds / plain.seconds - 1.0)
+        more = (tenth.seconds - tenth.training) - (plain.seconds - plain.training)
+        raw.append(more / plain.seconds)
         added.append(raw[-1] * expected / tenth.examined)
+        messages.append((more - tenth.again) / plain.seconds * expected / tenth.examined)
         share.append(plain.training / plain.seconds)
+        local.append(plain.training / ROUNDS / len(federation.names))
     print(
-        f"audits at q = 0.1, {what}, {median(share):.0%} of the time training: "
-        f"{median(added):+.1%} ({pairs} pairs of runs from {min(added):+.1%} to {max(added):+.1%}; with the coins as "
-        f"they fell {median(raw):+.1%})",
+        f"audits at q = 0.1, {what}, {median(share):.1%} of the time training, {median(local) * 1000:.3g} ms each: "
+        f"{median(added):+.2%} ({pairs} pairs of runs from {min(added):+.2%} to {max(added):+.2%}), "
+        f"{median(messages):+.2%} of it other than training again; with the coins as they fell {median(raw):+.2%}",
         flush=True,
     )
 
@@ -270,13 +289,18 @@ def honest(federation: Federation, wanted: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--audits", type=int, default=10**4, help="of honest agents")
-    parser.add_argument("--cost", nargs="*", metavar="WHAT", help=f"only the cost, of {', '.join(RUNS)} (all)")
+    parser.add_argument(
+        "--cost", choices=[*RUNS, "all"], metavar="WHAT", help=f"the cost instead: {', '.join(RUNS)}, all"
+    )
+    parser.add_argument("--pairs", type=int, help="of runs by which the cost is measured")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first pair, to measure them in pieces")
     options = parser.parse_args()
     logging.getLogger("fedincentive").setLevel(logging.ERROR)
     if options.cost is None:
         honest(Federation.random(), options.audits)
-    for what in options.cost or RUNS:
-        cost(Federation.digits(), what)
+        return
+    for what in RUNS if options.cost == "all" else [options.cost]:
+        cost(Federation.digits(), what, options.pairs, options.first)
 
 
 if __name__ == "__main__":
