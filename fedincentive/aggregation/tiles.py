@@ -26,8 +26,9 @@ from .writing import Writer, flat, store
 MEMORY = 256 * 2**20  # bytes for pieces unless the caller says otherwise
 
 # Most bytes of a client at a time, by the slowest way any is read: copies should stay in the processor's cache, and a
-# disk is asked for long pieces.
+# disk is asked for long pieces: where the memory is small, by fewer threads rather than for less than LEAST.
 PIECES = {Way.COPIED: 4 * CHUNK, Way.MAPPED: 16 * CHUNK, Way.DIRECT: 32 * CHUNK}
+LEAST = 8 * CHUNK
 STRETCH = 2**30  # most bytes of all clients between two reports of progress; all threads wait for the last one there
 BESIDE = 2 * 2**20  # bytes a thread needs beside its pieces where a disk is read
 
@@ -330,10 +331,10 @@ class StoredBatch:
         mapped stays in memory for a stretch.
         """
         ways = {item.choose_way() for item in self.sources if isinstance(item, StoredUpdate)} or {Way.COPIED}
-        wanted, beside = (4 * threads, BESIDE) if Way.DIRECT in ways else (threads, 0)
+        wanted, least, beside = (4 * threads, LEAST, BESIDE) if Way.DIRECT in ways else (threads, CHUNK, 0)
         rows = self.clients + 1  # and the result
         memory = self.request.memory
-        workers = max(1, min(wanted, memory // (rows * CHUNK + beside)))
+        workers = max(1, min(wanted, memory // (rows * least + beside)))
         piece = (memory // workers - beside) // rows // CHUNK * CHUNK
         piece = max(CHUNK, min(piece, *(PIECES[way] for way in ways)))
         stretch = min(STRETCH, memory) if Way.MAPPED in ways else STRETCH

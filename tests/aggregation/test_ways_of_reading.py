@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,29 @@ def test_the_last_descriptors_are_left_to_others(tmp_path: Path, monkeypatch: py
         assert update.choose_way() is Way.COPIED and os.listdir("/proc/self/fd") == before
         monkeypatch.setattr("fedincentive.files.FILES_OF_OTHERS", 0)
         assert update.choose_way() is Way.DIRECT
+
+
+@pytest.mark.parametrize("megabytes, workers", [(4, 1), (16, 3), (64, 8)])
+def test_a_disk_is_asked_for_long_pieces_also_with_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int, workers: int
+) -> None:
+    """24 updates through 16 MB were read 16 KB at a time, which took twice as long as reading them once."""
+    monkeypatch.setattr(stored, "LARGE", 0)
+    monkeypatch.setattr(native.load(), "cached_share", lambda file, size: 0.0)
+    asked, reduce_files = [], native.load().reduce_files
+
+    def spy(*told: Any) -> Any:
+        asked.append((told[3], told[-3]))
+        return reduce_files(*told)
+
+    monkeypatch.setattr(native.load(), "reduce_files", spy)
+    values = np.arange(64 * CHUNK, dtype=np.float32)
+    paths = [store(tmp_path / f"{i}", {"w": values + i}) for i in range(24)]
+    result = trimmed_mean(StoredUpdates(paths, memory=megabytes * 2**20), trim=2, threads=2)
+    assert np.array_equal(result["w"], trimmed_mean([values + i for i in range(24)], trim=2))
+    ((piece, threads),) = set(asked)
+    assert threads == workers and (piece >= stored.CHUNK * 8 or threads == 1)
+    assert threads * (25 * piece + 2 * 2**20) <= megabytes * 2**20
 
 
 def test_damage_is_found_in_every_way_of_reading(way: Way, tmp_path: Path) -> None:
