@@ -5,8 +5,9 @@
 writes every client's model with NVFlare's own producer and consumer of offloaded tensors (481 MB a client), then takes
 passes in processes of their own, and prints for each its time, as a multiple of reading the files once just before it,
 and its peak memory above an idle process with NVFlare and torch. No file is in the system's cache when a pass begins.
-The orders in which clients arrive are drawn, and the digests of the results compared. `--passes trimmed-mean
-stock-offload --orders 0` is a part of it; `--files DIR` writes the files there if it has none, and keeps them.
+Two more passes draw the orders in which clients arrive, ours and NVFlare's, and compare the digests of the results.
+It can be run in parts: `--files DIR` writes the files there if it has none and keeps them, `--passes` says which passes
+to take (`--passes` alone: none, only write), so that a part is `--files DIR --passes median orders`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ def main() -> None:
     parser.add_argument("--pass", dest="role", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.role:
-        print(json.dumps(measured(given.role, given.folder) if not given.orders else digests(given)))
+        found = (
+            digests(given.role, given.folder, given.orders)
+            if given.role in ORDERS
+            else measured(given.role, given.folder)
+        )
+        print(json.dumps(found))
         return
     if given.files:
         compare(given.files, given)
@@ -57,6 +63,10 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
     size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     print(f"{len(list(folder.glob('site-*')))} clients: {size / 1e9:.1f} GB of offload files", flush=True)
     for role in given.passes:
+        if role in ORDERS:
+            different = len(set(run(folder, role, given.orders)))
+            print(f"{PASSES[role]:<44}{given.orders} orders of arrival: {different} different results", flush=True)
+            continue
         if role == "stock-memory" and available() < 1.3 * size:
             print(f"{PASSES[role]:<44}left out: it needs {size / 1e9:.0f} GB of memory")
             continue
@@ -64,9 +74,6 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
         seconds, above = found["seconds"], found["above"] / 1e9
         times = f"{seconds:8.1f} s{seconds / read:7.2f} x reading ({read:.1f} s)"
         print(f"{PASSES[role]:<44}{times}{above:8.2f} GB above idle", flush=True)
-    for role in ("trimmed-mean", "stock-offload") if given.orders else ():
-        different = len(set(run(folder, role, given.orders)))
-        print(f"{PASSES[role]:<44}{given.orders} orders of arrival: {different} different results", flush=True)
 
 
 PASSES = {
@@ -75,7 +82,10 @@ PASSES = {
     "median": "median, from the files",
     "stock-offload": "NVFlare's mean, with offload",
     "stock-memory": "NVFlare's mean, all results in memory",
+    "orders": "trimmed mean, from the files",
+    "stock-orders": "NVFlare's mean, with offload",
 }
+ORDERS = {"orders": "trimmed-mean", "stock-orders": "stock-offload"}  # which pass they take in many orders
 
 
 def write(folder: Path, clients: int, parameters: int) -> None:
@@ -126,11 +136,11 @@ def measured(role: str, folder: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - begun, "above": peak() - idle}
 
 
-def digests(given: argparse.Namespace) -> list[str]:
+def digests(role: str, folder: Path, orders: int) -> list[str]:
     """Of the results for so many orders of arrival."""
     found = []
-    for order in range(given.orders):
-        params, digest = aggregate(given.role, arriving(given.folder, order)), sha256()
+    for order in range(orders):
+        params, digest = aggregate(ORDERS[role], arriving(folder, order)), sha256()
         for name in sorted(params):
             digest.update(params[name].numpy().data)
         found.append(digest.hexdigest())
