@@ -30,6 +30,7 @@ def process_round(theirs: Callable[..., dict], client_data: Any, server_data: An
     start, points = sent[:count], sent[count:]
     if is_mechanism(config["strategy"]):
         settings, host = read(config)
+        torch.set_num_threads(settings.threads)  # one process has many, torch.distributed.run's have one: other bits
         agent = str(data["users"][0])
         own = points_of(settings.seed, agent, _size(data), host.held_out)[0]
         order = draws.order(settings.seed, agent, len(own))

@@ -45,6 +45,7 @@ class IncentiveServer(their_server.OptimizationServer):
 
     def _play(self) -> None:
         settings, host = read(self.config)
+        torch.set_num_threads(settings.threads)  # models are valued here, with the same bits however many processes
         game = None if host.game is None else read_game(host.game)
         session = Session(settings, host, log, game=game)
         try:
