@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from fedincentive.plugins.flute.client import part
-from fedincentive.plugins.flute.settings import FluteSettings, check, read
+from fedincentive.plugins.flute.settings import FluteSettings, check, is_ours, read
 
 from fedincentive.errors import SettingError
 
@@ -38,6 +38,13 @@ def test_flutes_own_settings_are_taken() -> None:
     assert (settings.mechanism, settings.rounds, settings.sampled, settings.eta) == ("2p-upbred", 5, None, 1.0)
     assert host.classes == 10 and host.output == "results/fedincentive-runs"
     assert read(changed("server_config.num_clients_per_iteration", 3))[0].sampled == 3
+
+
+def test_flutes_own_names_stay_flutes() -> None:
+    """Its FedAvg may be written `fedavg`, as a mechanism of ours is called."""
+    assert [name for name in ("DGA", "FedAvg", "fedavg", "FEDPROX", "fedlabels", "mean") if is_ours(name)] == ["mean"]
+    with pytest.raises(SettingError, match="Known: .* fedavg, fedavg-strategic"):
+        check(changed("strategy", "pareto"))
 
 
 @pytest.mark.parametrize("config", [EXAMPLE, ROBUST, {**EXAMPLE, "strategy": "DGA"}, {**ROBUST, "strategy": "FedProx"}])

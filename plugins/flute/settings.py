@@ -67,7 +67,8 @@ def is_ours(strategy: Any) -> bool:
 
 
 def is_mechanism(strategy: Any) -> bool:
-    return strategy in mechanisms.names()
+    """FLUTE's own names stay FLUTE's: it takes `fedavg`, which is a mechanism of ours too, for its FedAvg."""
+    return strategy in mechanisms.names() and strategy not in THEIRS
 
 
 def read(config: Mapping[str, Any]) -> tuple[Settings, FluteSettings]:
@@ -98,7 +99,7 @@ def check(config: Any) -> None:
     strategy = config.get("strategy")
     if not is_ours(strategy):
         if str(strategy).lower() not in THEIRS:
-            known = [*mechanisms.names(), *aggregation.names(), *THEIRS]
+            known = sorted({*mechanisms.names(), *aggregation.names(), *THEIRS})
             raise SettingError(f"strategy is {shown(strategy)}, which does not exist.{nearest(str(strategy), known)}")
         return
     server, client = config["server_config"], config.get("client_config") or {}
