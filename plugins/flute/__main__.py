@@ -13,12 +13,13 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from ...errors import FedIncentiveError, SettingError
 from . import azureml_stub
-from .settings import check
+from .settings import check, is_mechanism, read
 
 PROGRAM = "e2e_trainer.py"
 NEEDED = {"torch": "torch", "easydict": "easydict", "cerberus": "cerberus", "psutil": "psutil", "scipy": "scipy",
@@ -28,9 +29,11 @@ ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.
 
 def main() -> None:
     try:
-        _look_around()
+        config = _look_around()
         importlib.import_module("core.federated")  # before the others: FLUTE's modules import each other in a circle
         importlib.import_module(".activation", __package__).activate()
+        if is_mechanism(config["strategy"]):  # FLUTE's first model is another one in every process and run
+            importlib.import_module(".client", __package__).set_seed(read(config)[0].seed)
         sys.argv[0] = PROGRAM
         runpy.run_path(PROGRAM, run_name="__main__")
     except FedIncentiveError as error:
@@ -39,8 +42,8 @@ def main() -> None:
         sys.exit(2)
 
 
-def _look_around() -> None:
-    """Refuse what cannot work before any process waits for another."""
+def _look_around() -> Any:
+    """The configuration. What cannot work is refused before any process waits for another."""
     if not Path(PROGRAM).is_file():
         raise SettingError(f"{PROGRAM} is not in {os.getcwd()}: run this in a checkout of FLUTE (docs/flute.md).")
     if missing := [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]:
@@ -59,6 +62,7 @@ def _look_around() -> None:
         os.environ.update(ALONE)
     sys.path.insert(0, os.getcwd())
     azureml_stub.install()
+    return config
 
 
 if __name__ == "__main__":

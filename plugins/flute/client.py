@@ -35,7 +35,7 @@ def process_round(theirs: Callable[..., dict], client_data: Any, server_data: An
         own = points_of(settings.seed, agent, _size(data), host.held_out)[0]
         order = draws.order(settings.seed, agent, len(own))
         data = part(data, own[order[: int(points[0][client_id[0]])]])
-        _seed(draws.local_seed(settings.seed, agent, step))
+        set_seed(draws.local_seed(settings.seed, agent, step))
     output = theirs((client_id, [data, *more], config, send), (rate, start, step), model, data_path)
     payload = output["pl"]
     payload["gradients"] = [g.detach().clone() for g in payload["gradients"]] + [torch.tensor([float(client_id[0])])]
@@ -80,7 +80,7 @@ def _taken(values: Any, points: np.ndarray, size: int, whose: str) -> Any:
     return [values[i] for i in points]
 
 
-def _seed(seed: int) -> None:
+def set_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

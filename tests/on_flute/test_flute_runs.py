@@ -105,6 +105,18 @@ def test_the_readmes_commands_run_and_workers_end_with_the_same_bytes(checkout: 
     assert bits(flute / "out-3") == bits(flute / "out")
 
 
+def test_the_first_model_is_drawn_by_the_seed(flute: Any, tmp_path: Path) -> None:
+    """FLUTE draws it anew in every process; the examples set their own to zeros."""
+    drawn = "".join(line for line in (EXAMPLE / "digits" / "model.py").open() if "zeros_" not in line)
+    (tmp_path / "model.py").write_text(drawn)
+    found = {}
+    for run, seed in (("one", 1), ("again", 1), ("other", 2)):
+        settings = with_incentive(run=run, seed=seed)
+        settings["model_config"]["model_folder"] = os.path.relpath(tmp_path / "model.py")  # FLUTE adds "./"
+        found[run] = bits(flute(settings), run)
+    assert found["one"] == found["again"] and found["one"] != found["other"]
+
+
 def test_a_resumed_run_ends_with_the_same_bytes(flute: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = [(e.kind, e.postings) for e in entries(flute(with_incentive(run="whole")), "whole")]
     note = Session.note
