@@ -82,7 +82,7 @@ class StoredUpdate(Mapping[str, Any]):
     """
 
     def __init__(self, path: str | Path, who: str | None = None) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.who = who
         self.way = Way.COPIED
         self._direct = -1
@@ -263,11 +263,12 @@ class ScatteredUpdate(StoredUpdate):
         self.who, self.metadata, self.way = who, {}, Way.COPIED
         self._open: tuple[str, StoredUpdate] | None = None
         self.slots = {}
+        self._files: dict[Path, tuple[object, ...]] = {}
         read: dict[Path, dict[str, Slot]] = {}
         for name, (path, key) in self.places.items():
             if path not in read:
                 with StoredUpdate(path, who) as part:
-                    read[path] = part.slots
+                    read[path], self._files[path] = part.slots, part.identity
             if key not in read[path]:
                 raise AggregationError(f"{self} should have {name!r} as {key!r} of {path}, which has no such entry.")
             self.slots[name] = read[path][key]
@@ -287,7 +288,7 @@ class ScatteredUpdate(StoredUpdate):
     @property
     def identity(self) -> tuple[object, ...]:
         """Which entries of which files it is made of."""
-        return tuple(sorted((name, str(path.resolve()), key) for name, (path, key) in self.places.items()))
+        return tuple(sorted((name, *self._files[path], key) for name, (path, key) in self.places.items()))
 
     def close(self) -> None:
         if self._open is not None:

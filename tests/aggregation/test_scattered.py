@@ -93,6 +93,18 @@ def test_what_is_wrong_is_said_with_client_and_file(tmp_path, damage) -> None:
         dict(update)
 
 
+def test_the_same_entries_under_another_path_are_one_client(tmp_path) -> None:
+    (model,) = models(1)
+    update = scattered(model, tmp_path / "a", "site-1")
+    linked = {}
+    for name, (path, key) in update.places.items():
+        os.link(path, other := tmp_path / f"{key}.linked")
+        linked[name] = other, key
+    again = ScatteredUpdate(linked, "site-2")
+    with pytest.raises(AggregationError, match="site-2.* is the same file as that of client site-1"):
+        median(StoredUpdates([update, again]))
+
+
 def test_it_is_closed_once_and_says_so(tmp_path) -> None:
     (model,) = models(1)
     with scattered(model, tmp_path / "a", "site-1") as update:
