@@ -200,7 +200,7 @@ OURS = (
     Rule(
         "geometric-median",
         geometric_median,
-        named("weights", "threads"),
+        named("weights", "nan_policy", "threads"),
         half=True,
         works_on_files=True,
         kappa=of_medians,
@@ -209,13 +209,13 @@ OURS = (
     Rule(
         "centered-clipping",
         centered_clipping,
-        named("center", "threads", clip="radius"),
+        named("center", "nan_policy", "threads", clip="radius"),
         conventions="The center plus the mean of the differences from it, none longer than the clip.",
     ),
     Rule(
         "norm-clipping",
         norm_clipping,
-        named("weights", "threads", clip="max_norm"),
+        named("weights", "nan_policy", "threads", clip="max_norm"),
         works_on_files=True,
         on_models=False,
         conventions="The weighted mean of the updates, none longer than the clip.",

@@ -6,7 +6,7 @@
 Sites count in the order of their names, so that the result has the same bits whoever answers first; NVFlare's own mean
 promises that for no more than one site. With tensor disk offload most rules read the offload files piece by piece; the
 others need all updates in memory at once, and the log says so. Integer entries (a BatchNorm counter) take the maximum.
-A NaN or an infinity that would enter the model is an error; what is trimmed does no harm.
+A site whose NaN or infinity would enter the model is left out and named; what is trimmed does no harm.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RobustAggregator(ModelAggregator):
         try:
             files = any(isinstance(update, ScatteredUpdate) for update in updates)
             common = {**self._options, "weights": weights, "center": center, "threads": self.threads}
-            result = self._rule.use(StoredUpdates(updates, memory=MEMORY) if files else updates, **common)
+            result = self._applied(list(models), updates, files, common)
         finally:
             for update in updates:
                 if isinstance(update, ScatteredUpdate):
@@ -104,6 +104,19 @@ class RobustAggregator(ModelAggregator):
         self._last = result if "center" in self._rule.options else None
         self.reset_stats()
         return FLModel(params=_as_tensors(result) if tensors else result, params_type=kind)
+
+    def _applied(self, names: list[str], updates: list[Any], files: bool, common: Mapping[str, Any]) -> Any:
+        """The rule; where values that are not finite would enter the model, without the sites that sent them."""
+        try:
+            return self._rule.use(StoredUpdates(updates, memory=MEMORY) if files else updates, **common)
+        except AggregationError as error:
+            if "nan_policy" not in self._rule.options:
+                raise
+            request = StoredUpdates(updates, memory=MEMORY)
+            result = self._rule.use(request, **common, nan_policy="drop")
+            left = ", ".join(names[i] for i in request.dropped) or f"some of {', '.join(names)}, counted from 0"
+            log.warning("Sites are left out (%s): %s", left, error)
+            return result
 
     def reset_stats(self) -> None:
         self._models = {}

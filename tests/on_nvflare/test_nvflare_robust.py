@@ -204,6 +204,23 @@ def test_a_site_that_sends_differences_among_models_or_in_a_file_of_another_form
     assert all(f"Site site-{i} is left out" in caplog.text for i in (2, 4))
 
 
+@pytest.mark.parametrize("files", [False, True])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["mean", "trimmed-mean", "geometric-median", "norm-clipping", "centered-clipping"])
+def test_a_site_that_sends_no_finite_numbers_cannot_end_the_job(tmp_path, caplog, name, value, files) -> None:
+    options = {"trimmed-mean": {"share": 0.01}, "norm-clipping": {"clip": 1.0}, "centered-clipping": {"clip": 1.0}}
+    given = [{"a": tensor} for tensor in torch.randn(5, 8, generator=torch.Generator().manual_seed(1))]
+    without = aggregated(
+        RobustAggregator(name, **options.get(name, {})), results([given[i] for i in (0, 1, 3, 4)], ParamsType.DIFF)
+    )
+    given[2] = {"a": torch.full((8,), value)}
+    sent = [offloaded(model, tmp_path / str(i)) for i, model in enumerate(given)] if files else given
+    found = aggregated(RobustAggregator(name, **options.get(name, {})), results(sent, ParamsType.DIFF))
+    assert same(found.params, without.params)
+    words = r"some of site-0, site-1" if name == "centered-clipping" else "site-2): "
+    assert f"Sites are left out ({words}" in caplog.text
+
+
 @pytest.mark.parametrize("make", [lambda: RobustAggregator("mean"), lambda: TrimmedMean(share=0.2)])
 @pytest.mark.parametrize("steps", [float("nan"), -1, float("inf"), "many", None])
 def test_a_site_whose_steps_are_no_weight_is_left_out_by_name(make, steps, caplog) -> None:
