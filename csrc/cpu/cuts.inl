@@ -414,10 +414,10 @@ FEDINCENTIVE_INLINE Range<E> kept_by_count(const TileJob& job, const typename E:
   return {found[0], found[1]};
 }
 
-// The weights as they are added up by guesses; they take the place of what was staged.
+// The weights as they are added up by guesses, to memory that is free: where values were staged, for one.
 template <class E>
-const typename E::Lane* about_weights(const TileJob& job, const Scratch& scratch) {
-  auto* weights = reinterpret_cast<typename E::Lane*>(scratch.staging);
+const typename E::Lane* about_weights(const TileJob& job, unsigned char* to) {
+  auto* weights = reinterpret_cast<typename E::Lane*>(to);
   for (int64_t client = 0; client < job.clients; ++client)
     weights[client] = static_cast<typename E::Lane>(job.weights[client]);
   return weights;

@@ -35,7 +35,7 @@ void add_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t coun
       for (int i = 0; i < number; ++i) from[i] = wires + kept[w + i] * kTile<E> + t;
       for (int v = 0; v < unroll; ++v) {
         Vector values[4];
-        for (int i = 0; i < number; ++i) values[i] = load<Vector>(from[i] + v * kLanes<E>);
+        for (int i = 0; i < number; ++i) values[i] = converted<Vector>(load<typename E::Key>(from[i] + v * kLanes<E>));
         for (int part = 0; part < parts; ++part)
           totals[v * parts + part] = add_values(totals[v * parts + part], values, number, part);
       }
@@ -44,11 +44,11 @@ void add_kept(const typename E::Lane* wires, const uint32_t* kept, uint32_t coun
   }
 }
 
-// What a plan does with kept values: it adds them up, or nothing (for weighted.inl).
+// What a plan, whose wires hold keys, does with kept values: it adds them up, or nothing (for weighted.inl).
 struct AddKept {
   double* sums;
-  template <class E, class V>
-  void take(int t, const V* values, int count) const {
+  template <class E>
+  void take(int t, const typename E::Vector* values, int count) const {
     constexpr int parts = E::parts;
     for (int part = 0; part < parts; ++part) {
       double* to = sums + t + part * (kVector / 8);
@@ -65,8 +65,8 @@ struct AddKept {
 struct AddScaled {
   double* sums;
   double shrink;
-  template <class E, class V>
-  void take(int t, const V* values, int count) const {
+  template <class E>
+  void take(int t, const typename E::Vector* values, int count) const {
     for (int part = 0; part < E::parts; ++part) {
       double* to = sums + t + part * (kVector / 8);
       Doubles total = load<Doubles>(to);
@@ -78,7 +78,7 @@ struct AddScaled {
   void take_wires(const typename E::Lane* wires, const uint32_t* kept, uint32_t count) const {
     for (uint32_t w = 0; w < count; ++w)
       for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-        const typename E::Vector value = load<typename E::Vector>(wires + kept[w] * kTile<E> + t);
+        const auto value = converted<typename E::Vector>(load<typename E::Key>(wires + kept[w] * kTile<E> + t));
         take<E>(t, &value, 1);
       }
   }
@@ -86,8 +86,8 @@ struct AddScaled {
 
 // Nothing: only what is trimmed is of interest.
 struct Forget {
-  template <class E, class V>
-  void take(int, const V*, int) const {}
+  template <class E>
+  void take(int, const typename E::Vector*, int) const {}
   template <class E>
   void take_wires(const typename E::Lane*, const uint32_t*, uint32_t) const {}
 };

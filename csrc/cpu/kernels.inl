@@ -27,6 +27,7 @@ namespace {
 #include "kept.inl"
 #include "planned.inl"
 #include "stream.inl"
+#include "middles.inl"
 #include "cuts.inl"
 #include "weighted.inl"
 #include "means.inl"
@@ -61,6 +62,8 @@ void reduce(const TileJob& job, int64_t begin, int64_t end) {
     walk<E>(job, begin, end, kSpan, job.weights ? sum_all<E, true> : sum_all<E, false>);
   } else if (job.weights) {
     walk<E>(job, begin, end, kTile<E>, sum_weighted_trimmed<E>);
+  } else if (const SumTile middle = middle_sum<E>(job.clients, job.trim)) {
+    walk<E>(job, begin, end, kTile<E>, middle);
   } else if (cut_by_search(job.clients, job.trim)) {
     walk<E>(job, begin, end, kTile<E>, sum_cut<E>);
   } else if (const SumTile streamed = streamed_sum<E>(job.clients, job.trim)) {

@@ -1,15 +1,16 @@
 // Runs a plan (see plan.hpp) on one tile: clients are loaded and sorted in blocks, wires compared, lists displaced.
+// Wires hold keys.
 // Included by kernels.inl inside its namespace.
 
 // The values of N clients, sorted coordinate by coordinate into N wires.
 template <class E, int N>
 void load_sorted(const typename E::Lane* const* from, typename E::Lane* to) {
-  using Vector = typename E::Vector;
+  using Key = typename E::Key;
   using Network = SortingNetwork<N>;
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
     read_ahead<kNear>(from, N, t);
-    Vector values[N];
-    for (int i = 0; i < N; ++i) values[i] = read_ordered<E>(from[i] + t);
+    Key values[N];
+    for (int i = 0; i < N; ++i) values[i] = converted<Key>(read_ordered<E>(from[i] + t));
 #pragma GCC unroll 64
     for (int c = 0; c < Network::count; ++c) exchange(values[Network::pairs[c][0]], values[Network::pairs[c][1]]);
     for (int i = 0; i < N; ++i) store(to + i * kTile<E> + t, values[i]);
@@ -33,13 +34,13 @@ void load_block(const TileJob& job, const Scratch& scratch, const Step& step, in
 // A compare step: one exchange of two wires after the other.
 template <class E>
 void compare_pairs(typename E::Lane* wires, const Pair* pairs, uint32_t count) {
-  using Vector = typename E::Vector;
+  using Key = typename E::Key;
   for (uint32_t p = 0; p < count; ++p) {
     typename E::Lane* a = wires + pairs[p].low * kTile<E>;
     typename E::Lane* b = wires + pairs[p].high * kTile<E>;
 #pragma GCC unroll 16
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-      Vector x = load<Vector>(a + t), y = load<Vector>(b + t);
+      Key x = load<Key>(a + t), y = load<Key>(b + t);
       exchange(x, y);
       store(a + t, x);
       store(b + t, y);
@@ -59,13 +60,13 @@ FEDINCENTIVE_INLINE void sort_bitonic(V* values) {
 // handed on as kept.
 template <class E, int K, bool Highest, class Keep>
 void displace(typename E::Lane* wires, const uint32_t* lists, const Keep& keep) {
-  using Vector = typename E::Vector;
+  using Key = typename E::Key;
   typename E::Lane* at[2 * K];
   for (int i = 0; i < 2 * K; ++i) at[i] = wires + lists[i] * kTile<E>;
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-    Vector list[K], leaf[K];
-    for (int i = 0; i < K; ++i) list[i] = load<Vector>(at[i] + t);
-    for (int i = 0; i < K; ++i) leaf[i] = load<Vector>(at[K + i] + t);
+    Key list[K], leaf[K];
+    for (int i = 0; i < K; ++i) list[i] = load<Key>(at[i] + t);
+    for (int i = 0; i < K; ++i) leaf[i] = load<Key>(at[K + i] + t);
     for (int i = 0; i < K; ++i) {
       if constexpr (Highest)
         exchange(leaf[K - 1 - i], list[i]);
@@ -74,7 +75,9 @@ void displace(typename E::Lane* wires, const uint32_t* lists, const Keep& keep) 
     }
     sort_bitonic<K, !Highest>(list);
     for (int i = 0; i < K; ++i) store(at[i] + t, list[i]);
-    keep.template take<E>(t, leaf, K);
+    typename E::Vector values[K];
+    for (int i = 0; i < K; ++i) values[i] = converted<typename E::Vector>(leaf[i]);
+    keep.template take<E>(t, values, K);
   }
 }
 

@@ -41,6 +41,20 @@ const typename E::Lane* source(const TileJob& job, const Scratch& scratch, int64
   return to;
 }
 
+// The same for some clients from `client` on, to slots in their order. Returns whether all are read in place.
+template <class E>
+FEDINCENTIVE_INLINE bool sources(const TileJob& job, const Scratch& scratch, int64_t client, int64_t clients,
+                                 int64_t begin, int64_t count, const typename E::Lane** from) {
+  using Lane = typename E::Lane;
+  if (!job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane)) {
+    for (int64_t i = 0; i < clients; ++i) from[i] = static_cast<const Lane*>(job.segment.pointers[client + i]) + begin;
+    return true;
+  }
+  for (int64_t i = 0; i < clients; ++i)
+    from[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, static_cast<int>(i));
+  return false;
+}
+
 // With every line that is read, one of the same client a little further on is asked for, so that memory is busy while
 // values are compared or added.
 constexpr int kNear = 320, kFar = 1088;  // bytes: of many clients at a time, of few; not round, as strides often are

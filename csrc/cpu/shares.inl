@@ -94,69 +94,237 @@ void sum_sorted_shares(const TileJob& job, const Scratch& scratch, int64_t begin
   }
 }
 
-// The weighted sum strictly between two ends, and the weights up to the lower one and from the upper one on.
+// Where whoever is beyond a cut is put at it, the weight up to the lower cut is on it and that from the upper one on
+// likewise: with the share taken off both this is the sum of what is kept.
 template <class E>
-struct Shares {
-  Doubles sums[E::parts] = {}, lower[E::parts] = {}, upper[E::parts] = {};
+struct Drawn {
+  Doubles sums[E::parts];
 
-  FEDINCENTIVE_INLINE void add(typename E::Vector value, const Range<E>& ends, double weight) {
-    const auto not_above_low = not_above(value, ends.least), not_below_high = not_above(ends.most, value);
-    const auto between = only(elsewhere(not_above_low), only(elsewhere(not_below_high), value));
-    for (int part = 0; part < E::parts; ++part) {
-      sums[part] += widen_part(between, part) * weight;
-      lower[part] = add_where(not_above_low, part, lower[part], Doubles{} + weight);
-      upper[part] = add_where(not_below_high, part, upper[part], Doubles{} + weight);
-    }
+  FEDINCENTIVE_INLINE Drawn() {
+    for (int part = 0; part < E::parts; ++part) sums[part] = Doubles{};
   }
-};
-
-template <class E>
-void sum_searched_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  using Vector = typename E::Vector;
-  line_up<E>(job, scratch, begin, count);
-  const auto* weights = job.clients > kMostGuessed ? nullptr : about_weights<E>(job, scratch);
-  double all = 0;
-  for (int64_t client = 0; client < job.clients; ++client) all += job.weights[client];
-  const Doubles kept = Doubles{} + (all - 2 * job.share), share = Doubles{} + job.share;
-  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-    const auto* row = reinterpret_cast<const typename E::Lane*>(scratch.wires) + t * job.clients;
-    const Range<E> ends = kept_by_weight<E>(job, row, weights);
-    Shares<E> shares;
-    for (int64_t client = 0; client < job.clients; ++client)
-      shares.add(load<Vector>(row + client * kLanes<E>), ends, job.weights[client]);
+  FEDINCENTIVE_INLINE void add(typename E::Vector value, const Range<E>& ends, double weight) {
+    const auto drawn = smaller(larger(value, ends.least), ends.most);
+    const Doubles wide = weight - Doubles{};
+    for (int part = 0; part < E::parts; ++part) sums[part] += widen_part(drawn, part) * wide;
+  }
+  FEDINCENTIVE_INLINE void put_aside(const TileJob& job, const Scratch& scratch, int t, const Range<E>& ends,
+                                     double kept) const {
+    const Doubles share = Doubles{} + job.share;
     for (int part = 0; part < E::parts; ++part) {
       const int at = t + part * (kVector / 8);
       const Doubles low = widen_part(ends.least, part), high = widen_part(ends.most, part);
       const auto single = reinterpret_cast<LongMask>(low == high);
-      const Doubles sum = shares.sums[part] + low * (shares.lower[part] - share) + high * (shares.upper[part] - share);
-      store(scratch.sums + at, reinterpret_cast<Doubles>((single & reinterpret_cast<LongMask>(low * kept)) |
-                                                         (~single & reinterpret_cast<LongMask>(sum))));
-      store(scratch.weights + at, kept);
+      store(scratch.sums + at, choose<Wides>(single, low * kept, sums[part] - (share * low + share * high)));
+      store(scratch.weights + at, Doubles{} + kept);
     }
+  }
+};
+
+// What of the weight is kept.
+inline double kept_weight(const TileJob& job) {
+  double all = 0;
+  for (int64_t client = 0; client < job.clients; ++client) all += job.weights[client];
+  return all - 2 * job.share;
+}
+
+template <class E>
+void sum_searched_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  line_up<E>(job, scratch, begin, count);
+  const auto* weights = job.clients > kMostGuessed ? nullptr : about_weights<E>(job, scratch.staging);
+  const double kept = kept_weight(job);
+  for (int t = 0; t < kTile<E>; t += kLanes<E>) {
+    const auto* row = reinterpret_cast<const typename E::Lane*>(scratch.wires) + t * job.clients;
+    const Range<E> ends = kept_by_weight<E>(job, row, weights);
+    Drawn<E> drawn;
+    for (int64_t client = 0; client < job.clients; ++client)
+      drawn.add(load<typename E::Vector>(row + client * kLanes<E>), ends, job.weights[client]);
+    drawn.put_aside(job, scratch, t, ends, kept);
+  }
+}
+
+// Up to kMostKeyed clients' values as whole numbers in the same order, the last bits of which say whose they are: one
+// comparator sorts both. A cut is then the value of the client with whom the weight that has passed gets past the
+// share. Values that differ in the last bits alone, and weights that differ by rounding, are not told apart: where that
+// may matter the cut is found again, for the one coordinate.
+constexpr int kMostKeyed = 128;
+
+// The weights, as floats, of the clients in `whose` from a table of N.
+template <int N>
+FEDINCENTIVE_INLINE Floats about_weights_of(const float* table, IntMask whose) {
+#if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
+  const auto index = reinterpret_cast<__m512i>(whose);
+  const auto some = [&](int from) {
+    return _mm512_permutex2var_ps(load<Floats>(table + from), index, load<Floats>(table + from + 16));
+  };
+  Floats found = some(0);
+  if constexpr (N > 32)
+    found = _mm512_mask_mov_ps(found, _mm512_test_epi32_mask(index, _mm512_set1_epi32(32)), some(32));
+  if constexpr (N > 64) {
+    const Floats upper = _mm512_mask_mov_ps(some(64), _mm512_test_epi32_mask(index, _mm512_set1_epi32(32)), some(96));
+    found = _mm512_mask_mov_ps(found, _mm512_test_epi32_mask(index, _mm512_set1_epi32(64)), upper);
+  }
+  return found;
+#elif defined(__AVX2__) && FEDINCENTIVE_VECTOR_BYTES == 32
+  return _mm256_i32gather_ps(table, reinterpret_cast<__m256i>(whose), 4);
+#else
+  Floats found;
+  for (int lane = 0; lane < kVector / 4; ++lane) found[lane] = table[whose[lane]];
+  return found;
+#endif
+}
+
+// The weights as floats, and how many clients at least have more than the share.
+template <int N>
+struct ShareTable {
+  static constexpr double doubt = 4e-6;  // more than rounding adds to the floats' sums
+  alignas(64) float about[N < 32 ? 32 : N] = {};
+  float share;
+  int most;
+
+  explicit ShareTable(const TileJob& job) : share(static_cast<float>(job.share + doubt)) {
+    const int clients = static_cast<int>(job.clients);
+    double sorted[N];
+    for (int i = 0; i < clients; ++i) {
+      about[i] = static_cast<float>(job.weights[i]);
+      int at = i;
+      for (; at > 0 && sorted[at - 1] > job.weights[i]; --at) sorted[at] = sorted[at - 1];
+      sorted[at] = job.weights[i];
+    }
+    double passed = 0;
+    for (most = 0; most < clients && passed <= job.share + 2 * doubt; ++most) passed += sorted[most];
+  }
+};
+
+// Where the weight gets past the share: the key there, those before and after it, and the weight before it.
+template <int N>
+struct Passing {
+  IntMask cut, before, after;
+  Floats passed, under;
+
+  FEDINCENTIVE_INLINE void pass(const ShareTable<N>& table, const IntMask* keys, int at, int step) {
+    const auto here = not_above(passed, Floats{} + table.share);
+    cut = pick(here, keys[at], cut);
+    before = pick(here, keys[at - step], before);
+    after = pick(here, keys[at + step], after);
+    under = larger_where(here, under, passed);
+    passed += about_weights_of<N>(table.about, keys[at] & (N - 1));
+  }
+  // Where no other value is near, and the weight before it is not nearly the share.
+  FEDINCENTIVE_INLINE IntMask sure(const ShareTable<N>& table) const {
+    return reinterpret_cast<IntMask>(((cut ^ before) & ~(N - 1)) != 0) &
+           reinterpret_cast<IntMask>(((cut ^ after) & ~(N - 1)) != 0) &
+           reinterpret_cast<IntMask>(under < Floats{} + (table.share - static_cast<float>(2 * table.doubt))) &
+           reinterpret_cast<IntMask>(passed > Floats{} + table.share);
+  }
+};
+
+// The same for one lane, exactly: what the keys do not tell apart is sorted by its values, and the weights are added
+// up.
+template <int N>
+float exact_cut(const TileJob& job, const float* const* from, int t, int lane, const IntMask* keys, int at, int step) {
+  const auto* lanes = reinterpret_cast<const int32_t*>(keys) + lane;
+  const auto key = [&](int i) { return lanes[(at + i * step) * kLanes<Singles>]; };
+  const int clients = static_cast<int>(job.clients);
+  double passed = 0;
+  float values[N];
+  int whose[N];
+  for (int begin = 0, end = 0; begin < clients; begin = end) {
+    for (; end < clients && ((key(begin) ^ key(end)) & ~(N - 1)) == 0; ++end) {
+      const int client = key(end) & (N - 1);
+      const float sent = from[client][t + lane], value = sent == sent ? sent : __builtin_inff();
+      int to = end;
+      for (; to > begin && (step > 0 ? values[to - 1] > value : values[to - 1] < value); --to) {
+        values[to] = values[to - 1];
+        whose[to] = whose[to - 1];
+      }
+      values[to] = value;
+      whose[to] = client;
+    }
+    for (int i = begin; i < end; ++i) {
+      passed += job.weights[whose[i]];
+      if (passed > job.share + kNothing) return values[i];
+    }
+  }
+  return values[clients - 1];
+}
+
+template <int N>
+FEDINCENTIVE_INLINE Floats cuts_of(const TileJob& job, const float* const* from, int t, const ShareTable<N>& table,
+                                   const Passing<N>& passing, const IntMask* keys, int at, int step) {
+  int32_t whose[kLanes<Singles>], sure[kLanes<Singles>];
+  float values[kLanes<Singles>];
+  const IntMask all_sure = passing.sure(table);
+  store(whose, passing.cut & (N - 1));
+  for (int lane = 0; lane < kLanes<Singles>; ++lane) values[lane] = from[whose[lane]][t + lane];
+  if (!all_true(all_sure)) {
+    store(sure, all_sure);
+    for (int lane = 0; lane < kLanes<Singles>; ++lane)
+      if (!sure[lane]) values[lane] = exact_cut<N>(job, from, t, lane, keys, at, step);
+  }
+  return read_ordered<Singles>(values);
+}
+
+template <int N>
+void sum_keyed_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
+  constexpr int32_t most = 0x7fffffff;
+  const int clients = static_cast<int>(job.clients);
+  const ShareTable<N> table(job);
+  const double kept = kept_weight(job);
+  const float* from[N];
+  auto* beyond = reinterpret_cast<float*>(scratch.high);  // where there are fewer clients than N
+  for (int t = 0; t < kTile<Singles>; t += kLanes<Singles>) store(beyond + t, Floats{} + __builtin_inff());
+  for (int i = clients; i < N; ++i) from[i] = beyond;
+  const bool in_place = sources<Singles>(job, scratch, 0, clients, begin, count, from);
+  IntMask sorted[N + 2], *keys = sorted + 1;  // with one that is never near at each end
+  keys[-1] = IntMask{} - most;
+  keys[N] = IntMask{} + most;
+  for (int t = 0; t < kTile<Singles>; t += kLanes<Singles>) {
+    if (in_place) ask_for_tiles<Singles>(from, clients, 0, t);
+    sort_sources<Singles, N, N>(from, t, 0, keys);
+    Passing<N> low{}, high{};
+    for (int i = 0; i < table.most; ++i) {
+      low.pass(table, keys, i, 1);
+      high.pass(table, keys, clients - 1 - i, -1);
+    }
+    const Range<Singles> ends{cuts_of<N>(job, from, t, table, low, keys, 0, 1),
+                              cuts_of<N>(job, from, t, table, high, keys, clients - 1, -1)};
+    Drawn<Singles> drawn;
+    for (int i = 0; i < clients; ++i) drawn.add(read_ordered<Singles>(from[i] + t), ends, job.weights[i]);
+    drawn.put_aside(job, scratch, t, ends, kept);
   }
 }
 
 template <class E>
 void sum_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  static constexpr SumTile few[] = {nullptr,
-                                    sum_sorted_shares<E, 1>,
-                                    sum_sorted_shares<E, 2>,
-                                    sum_sorted_shares<E, 3>,
-                                    sum_sorted_shares<E, 4>,
-                                    sum_sorted_shares<E, 5>,
-                                    sum_sorted_shares<E, 6>,
-                                    sum_sorted_shares<E, 7>,
-                                    sum_sorted_shares<E, 8>,
-                                    sum_sorted_shares<E, 9>,
-                                    sum_sorted_shares<E, 10>,
-                                    sum_sorted_shares<E, 11>,
-                                    sum_sorted_shares<E, 12>,
-                                    sum_sorted_shares<E, 13>,
-                                    sum_sorted_shares<E, 14>,
-                                    sum_sorted_shares<E, 15>,
-                                    sum_sorted_shares<E, 16>};
-  if (job.clients > kMostSorted) return sum_searched_shares<E>(job, scratch, begin, count);
-  (job.clients > kMaxBlock ? sum_sorted_shares<E, kMostSorted> : few[job.clients])(job, scratch, begin, count);
+  if constexpr (E::parts == 2) {
+    if (job.clients <= 8) return sum_keyed_shares<8>(job, scratch, begin, count);
+    if (job.clients <= 16) return sum_keyed_shares<16>(job, scratch, begin, count);
+    if (job.clients <= 32) return sum_keyed_shares<32>(job, scratch, begin, count);
+    if (job.clients <= 64) return sum_keyed_shares<64>(job, scratch, begin, count);
+    if (job.clients <= kMostKeyed) return sum_keyed_shares<kMostKeyed>(job, scratch, begin, count);
+    return sum_searched_shares<E>(job, scratch, begin, count);
+  } else {
+    static constexpr SumTile few[] = {nullptr,
+                                      sum_sorted_shares<E, 1>,
+                                      sum_sorted_shares<E, 2>,
+                                      sum_sorted_shares<E, 3>,
+                                      sum_sorted_shares<E, 4>,
+                                      sum_sorted_shares<E, 5>,
+                                      sum_sorted_shares<E, 6>,
+                                      sum_sorted_shares<E, 7>,
+                                      sum_sorted_shares<E, 8>,
+                                      sum_sorted_shares<E, 9>,
+                                      sum_sorted_shares<E, 10>,
+                                      sum_sorted_shares<E, 11>,
+                                      sum_sorted_shares<E, 12>,
+                                      sum_sorted_shares<E, 13>,
+                                      sum_sorted_shares<E, 14>,
+                                      sum_sorted_shares<E, 15>,
+                                      sum_sorted_shares<E, 16>};
+    if (job.clients > kMostSorted) return sum_searched_shares<E>(job, scratch, begin, count);
+    (job.clients > kMaxBlock ? sum_sorted_shares<E, kMostSorted> : few[job.clients])(job, scratch, begin, count);
+  }
 }
 
 // Kept values that are not finite, and whose they are.
@@ -165,14 +333,14 @@ void examine_shares(const TileJob& job, const Scratch& scratch, int64_t begin, i
   using Lane = typename E::Lane;
   Lane low[kTile<E>], high[kTile<E>];
   line_up<E>(job, scratch, begin, count);
-  const auto* weights = job.clients > kMostGuessed ? nullptr : about_weights<E>(job, scratch);
+  const auto* weights = job.clients > kMostGuessed ? nullptr : about_weights<E>(job, scratch.staging);
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
     const auto* row = reinterpret_cast<const Lane*>(scratch.wires) + t * job.clients;
     const Range<E> ends = kept_by_weight<E>(job, row, weights);
     store(low + t, ends.least);
     store(high + t, ends.most);
   }
-  bool unusual[kTile<E>] = {}, nan[kTile<E>] = {};
+  bool nan[kTile<E>] = {}, above[kTile<E>] = {}, beneath[kTile<E>] = {};
   for (int64_t client = 0; client < job.clients; ++client) {
     const Lane* sent = source<E>(job, scratch, client, begin, count, kTile<E>, 0);
     if (all_numbers<E>(sent, kTile<E>)) continue;
@@ -180,12 +348,13 @@ void examine_shares(const TileJob& job, const Scratch& scratch, int64_t begin, i
       const Lane value = sent[t] == sent[t] ? sent[t] : static_cast<Lane>(__builtin_inf());
       if (value - value == 0 || value < low[t] || value > high[t]) continue;
       if (job.unusual->guilty) job.unusual->guilty[client] = 1;
-      unusual[t] = true;
       nan[t] |= sent[t] != sent[t];
+      (value > 0 ? above : beneath)[t] = true;
     }
   }
   for (int64_t t = 0; t < count; ++t) {
-    if (unusual[t]) ++job.unusual->not_finite;
-    if (nan[t]) means[t] = __builtin_nan("");
+    if (!above[t] && !beneath[t]) continue;
+    ++job.unusual->not_finite;
+    means[t] = nan[t] || (above[t] && beneath[t]) ? __builtin_nan("") : above[t] ? __builtin_inf() : -__builtin_inf();
   }
 }

@@ -9,9 +9,13 @@
 constexpr int kTogether = 32;  // clients at a time whose lines stay in the first cache
 static_assert(kTogether * kTileBytes <= kGroup * kSpan * 8 && kTogether >= kMaxBlock, "they fit the staging rows");
 
-template <class E, int K>
+// Where many are compared, or none is added up, it is worth the while to make keys of them.
+template <class E, int K, bool OnlyEnds>
+using Compared = std::conditional_t<OnlyEnds || (K > 8), typename E::Key, typename E::Vector>;
+
+template <class E, int K, bool OnlyEnds>
 struct Ends {
-  typename E::Vector low[K], high[K];
+  Compared<E, K, OnlyEnds> low[K], high[K];
   Doubles total[E::parts];  // of all values that are not among them
 };
 
@@ -47,40 +51,46 @@ FEDINCENTIVE_INLINE void sort_ends(V* values) {
 }
 
 // Where only the ends are asked for nothing is added up, and NaN is infinity as it is read.
-template <class E, int Block, bool OnlyEnds>
-FEDINCENTIVE_INLINE void read_values(const typename E::Lane* const* from, int64_t at, typename E::Vector* values) {
+template <class E, int Block, bool OnlyEnds, class V>
+FEDINCENTIVE_INLINE void read_values(const typename E::Lane* const* from, int64_t at, V* values) {
   read_ahead<kNear>(from, Block, at);
   for (int i = 0; i < Block; ++i)
-    values[i] = OnlyEnds ? read_ordered<E>(from[i] + at) : load<typename E::Vector>(from[i] + at);
+    values[i] = converted<V>(OnlyEnds ? read_ordered<E>(from[i] + at) : load<typename E::Vector>(from[i] + at));
 }
 
-template <class E, int K, bool OnlyEnds = false>
-FEDINCENTIVE_INLINE void begin_ends(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t at) {
+template <class E, int Count, class V>
+FEDINCENTIVE_INLINE void add_compared(Doubles* totals, const V* values) {
+  typename E::Vector plain[Count ? Count : 1];
+  for (int i = 0; i < Count; ++i) plain[i] = converted<typename E::Vector>(values[i]);
+  for (int part = 0; part < E::parts; ++part) totals[part] = add_values(totals[part], plain, Count, part);
+}
+
+template <class E, int K, bool OnlyEnds>
+FEDINCENTIVE_INLINE void begin_ends(Ends<E, K, OnlyEnds>& ends, const typename E::Lane* const* from, int64_t at) {
   constexpr int block = kFirstBlock<K>;
-  typename E::Vector values[block];
+  Compared<E, K, OnlyEnds> values[block];
   read_values<E, block, OnlyEnds>(from, at, values);
   sort_ends<block, K>(values);
   for (int i = 0; i < K; ++i) ends.low[i] = values[i];
   for (int i = 0; i < K; ++i) ends.high[i] = values[block - K + i];
-  for (int part = 0; part < E::parts; ++part)
-    ends.total[part] = OnlyEnds ? Doubles{} : add_values(Doubles{}, values + K, block - 2 * K, part);
+  for (int part = 0; part < E::parts; ++part) ends.total[part] = Doubles{};
+  if constexpr (!OnlyEnds) add_compared<E, block - 2 * K>(ends.total, values + K);
 }
 
 // Of two sorted lists, min(x_i, y_{k-1-i}) are the k smallest; they rise and then fall, which a bitonic merge sorts
 // again. What leaves the low list is no larger than any of the high one and stays where it is when that takes its turn,
 // even where a block is so short that its ends overlap.
-template <class E, int K, int Block, bool OnlyEnds = false>
-FEDINCENTIVE_INLINE void pass(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t at) {
+template <class E, int K, int Block, bool OnlyEnds>
+FEDINCENTIVE_INLINE void pass(Ends<E, K, OnlyEnds>& ends, const typename E::Lane* const* from, int64_t at) {
   constexpr int exchanged = Block < K ? Block : K;
-  typename E::Vector values[Block];
+  Compared<E, K, OnlyEnds> values[Block];
   read_values<E, Block, OnlyEnds>(from, at, values);
   sort_ends<Block, K>(values);
   for (int i = 0; i < exchanged; ++i) exchange(ends.low[K - 1 - i], values[i]);
   sort_bitonic<K, true>(ends.low);
   for (int i = 0; i < exchanged; ++i) exchange(values[Block - 1 - i], ends.high[i]);
   sort_bitonic<K, false>(ends.high);
-  if constexpr (!OnlyEnds)
-    for (int part = 0; part < E::parts; ++part) ends.total[part] = add_values(ends.total[part], values, Block, part);
+  if constexpr (!OnlyEnds) add_compared<E, Block>(ends.total, values);
 }
 
 // Memory that is asked for a line of each of many clients in turn runs at half its speed, for a whole tile of each at
@@ -99,8 +109,9 @@ FEDINCENTIVE_INLINE void ask_for_tiles(const typename E::Lane* const* from, int6
 }
 
 // What is left of the clients after whole blocks: half a block, a quarter, ...
-template <class E, int K, int Block, bool OnlyEnds = false>
-FEDINCENTIVE_INLINE void pass_rest(Ends<E, K>& ends, const typename E::Lane* const* from, int64_t clients, int64_t at) {
+template <class E, int K, int Block, bool OnlyEnds>
+FEDINCENTIVE_INLINE void pass_rest(Ends<E, K, OnlyEnds>& ends, const typename E::Lane* const* from, int64_t clients,
+                                   int64_t at) {
   if (clients & Block) {
     pass<E, K, Block, OnlyEnds>(ends, from, at);
     from += Block;
@@ -109,17 +120,18 @@ FEDINCENTIVE_INLINE void pass_rest(Ends<E, K>& ends, const typename E::Lane* con
 }
 
 // Between groups of clients the ends wait in rows of scratch memory.
-template <class E, int K>
-FEDINCENTIVE_INLINE void put_aside(const Ends<E, K>& ends, typename E::Lane* rows, double* sums, int t) {
+template <class E, int K, bool OnlyEnds>
+FEDINCENTIVE_INLINE void put_aside(const Ends<E, K, OnlyEnds>& ends, typename E::Lane* rows, double* sums, int t) {
   for (int i = 0; i < K; ++i) store(rows + i * kTile<E> + t, ends.low[i]);
   for (int i = 0; i < K; ++i) store(rows + (K + i) * kTile<E> + t, ends.high[i]);
   for (int part = 0; part < E::parts; ++part) store(sums + t + part * (kVector / 8), ends.total[part]);
 }
 
-template <class E, int K>
-FEDINCENTIVE_INLINE void take_up(Ends<E, K>& ends, const typename E::Lane* rows, const double* sums, int t) {
-  for (int i = 0; i < K; ++i) ends.low[i] = load<typename E::Vector>(rows + i * kTile<E> + t);
-  for (int i = 0; i < K; ++i) ends.high[i] = load<typename E::Vector>(rows + (K + i) * kTile<E> + t);
+template <class E, int K, bool OnlyEnds>
+FEDINCENTIVE_INLINE void take_up(Ends<E, K, OnlyEnds>& ends, const typename E::Lane* rows, const double* sums, int t) {
+  using V = Compared<E, K, OnlyEnds>;
+  for (int i = 0; i < K; ++i) ends.low[i] = load<V>(rows + i * kTile<E> + t);
+  for (int i = 0; i < K; ++i) ends.high[i] = load<V>(rows + (K + i) * kTile<E> + t);
   for (int part = 0; part < E::parts; ++part) ends.total[part] = load<Doubles>(sums + t + part * (kVector / 8));
 }
 
@@ -156,21 +168,24 @@ void sum_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const int64_t at = plain ? begin + t : t;
       if (whole && job.clients >= kMany) ask_for_tiles<E>(origin, clients, begin, t);
-      Ends<E, K> ends;
+      Ends<E, K, false> ends;
       int64_t passed = 0;
       if (client == 0) {
-        begin_ends<E, K>(ends, from, at);
+        begin_ends(ends, from, at);
         passed = kFirstBlock<K>;
       } else {
-        take_up<E, K>(ends, rows, scratch.sums, t);
+        take_up(ends, rows, scratch.sums, t);
       }
-      for (; passed + kBlock<K> <= clients; passed += kBlock<K>) pass<E, K, kBlock<K>>(ends, from + passed, at);
-      pass_rest<E, K, kBlock<K> / 2>(ends, from + passed, clients - passed, at);
+      for (; passed + kBlock<K> <= clients; passed += kBlock<K>) pass<E, K, kBlock<K>, false>(ends, from + passed, at);
+      pass_rest<E, K, kBlock<K> / 2, false>(ends, from + passed, clients - passed, at);
       if (!last) {
-        put_aside<E, K>(ends, rows, scratch.sums, t);
+        put_aside(ends, rows, scratch.sums, t);
         continue;
       }
-      for (int i = 0; i < K; ++i) all_ordered &= reinterpret_cast<Mask>(ends.low[i] <= ends.high[i]);
+      for (int i = 0; i < K; ++i) {
+        const auto low = converted<typename E::Vector>(ends.low[i]), high = converted<typename E::Vector>(ends.high[i]);
+        all_ordered &= reinterpret_cast<Mask>(low <= high);
+      }
       for (int part = 0; part < E::parts; ++part) {
         all_numbers &= ends.total[part] == ends.total[part];
         store(scratch.sums + t + part * (kVector / 8), ends.total[part]);
@@ -220,30 +235,28 @@ template <class E, int K>
 void bound_streamed(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
   using Lane = typename E::Lane;
   auto* rows = reinterpret_cast<Lane*>(scratch.wires);
-  const bool whole = !job.segment.layouts && count == kTile<E> && item_size(job.dtype) == sizeof(Lane);
   const Lane* from[kTogether];
   for (int64_t client = 0; client < job.clients; client += kTogether) {
     const int64_t clients = job.clients - client < kTogether ? job.clients - client : kTogether;
-    const auto* origin = reinterpret_cast<const Lane* const*>(job.segment.pointers) + client;
-    for (int i = 0; i < clients; ++i) from[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
+    const bool in_place = sources<E>(job, scratch, client, clients, begin, count, from);
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-      if (whole && job.clients >= kMany) ask_for_tiles<E>(origin, clients, begin, t);
-      Ends<E, K> ends;
+      if (in_place && job.clients >= kMany) ask_for_tiles<E>(from, clients, 0, t);
+      Ends<E, K, true> ends;
       int64_t passed = 0;
       if (client == 0) {
-        begin_ends<E, K, true>(ends, from, t);
+        begin_ends(ends, from, t);
         passed = kFirstBlock<K>;
       } else {
-        take_up<E, K>(ends, rows, scratch.sums, t);
+        take_up(ends, rows, scratch.sums, t);
       }
       for (; passed + kBlock<K> <= clients; passed += kBlock<K>) pass<E, K, kBlock<K>, true>(ends, from + passed, t);
       pass_rest<E, K, kBlock<K> / 2, true>(ends, from + passed, clients - passed, t);
       if (client + clients < job.clients) {
-        put_aside<E, K>(ends, rows, scratch.sums, t);
+        put_aside(ends, rows, scratch.sums, t);
         continue;
       }
-      store(reinterpret_cast<Lane*>(scratch.low) + t, ends.low[K - 1]);
-      store(reinterpret_cast<Lane*>(scratch.high) + t, ends.high[0]);
+      store(reinterpret_cast<Lane*>(scratch.low) + t, converted<typename E::Vector>(ends.low[K - 1]));
+      store(reinterpret_cast<Lane*>(scratch.high) + t, converted<typename E::Vector>(ends.high[0]));
     }
   }
 }

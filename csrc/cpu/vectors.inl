@@ -66,6 +66,22 @@ FEDINCENTIVE_INLINE Doubles larger(Doubles a, Doubles b) {
   return FEDINCENTIVE_INTRINSIC(_mm_max_pd(a, b), _mm256_max_pd(a, b), _mm512_max_pd(a, b), a > b ? a : b);
 }
 
+// Of whole numbers; SSE2 has no instruction for it.
+FEDINCENTIVE_INLINE IntMask smaller(IntMask a, IntMask b) {
+  return FEDINCENTIVE_INTRINSIC(
+      a < b ? a : b,
+      reinterpret_cast<decltype(a)>(_mm256_min_epi32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b))),
+      reinterpret_cast<IntMask>(_mm512_min_epi32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b))),
+      a < b ? a : b);
+}
+FEDINCENTIVE_INLINE IntMask larger(IntMask a, IntMask b) {
+  return FEDINCENTIVE_INTRINSIC(
+      a > b ? a : b,
+      reinterpret_cast<decltype(a)>(_mm256_max_epi32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b))),
+      reinterpret_cast<IntMask>(_mm512_max_epi32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b))),
+      a > b ? a : b);
+}
+
 // A comparator is an exchange: both values survive, NaN and signed zeros included.
 template <class V>
 FEDINCENTIVE_INLINE void exchange(V& a, V& b) {
@@ -109,6 +125,7 @@ FEDINCENTIVE_INLINE void fill(double* to, double value, int64_t count) {  // cou
 struct Singles {
   using Lane = float;
   using Vector = Floats;
+  using Key = IntMask;  // whole numbers in the same order: many processors compare them twice as fast
   using Mask = IntMask;
   using Where = FloatsWhere;
   using Count = int32_t;
@@ -118,11 +135,34 @@ struct Singles {
 struct Wides {
   using Lane = double;
   using Vector = Doubles;
+  using Key = Doubles;
   using Mask = LongMask;
   using Where = DoublesWhere;
   using Count = int64_t;
   static constexpr int parts = 1;
 };
+
+// Values as keys and back: -0 is below 0 then, and a NaN beyond the infinity of its sign.
+template <class To>
+FEDINCENTIVE_INLINE To converted(Floats values) {
+  if constexpr (std::is_same_v<To, Floats>) {
+    return values;
+  } else {
+    const IntMask bits = reinterpret_cast<IntMask>(values);
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+  }
+}
+template <class To>
+FEDINCENTIVE_INLINE To converted(IntMask keys) {
+  if constexpr (std::is_same_v<To, IntMask>)
+    return keys;
+  else
+    return reinterpret_cast<Floats>(keys ^ ((keys >> 31) & 0x7fffffff));
+}
+template <class To>
+FEDINCENTIVE_INLINE Doubles converted(Doubles values) {
+  return values;
+}
 
 FEDINCENTIVE_INLINE Floats shifted(Words words) { return reinterpret_cast<Floats>(words << 16); }
 
@@ -170,6 +210,16 @@ FEDINCENTIVE_INLINE bool all_true(M mask) {  // a true lane is -1
   std::memcpy(words, &mask, sizeof mask);
   for (size_t i = 0; i < sizeof(M) / 8; ++i) all &= words[i];
   return all == ~uint64_t{0};
+}
+
+// One part of a vector in memory in float64, and 0 where it does not hold.
+template <class E>
+FEDINCENTIVE_INLINE Doubles load_where(typename E::Where where, int part, const typename E::Lane* from) {
+#if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64  // faster than to take a vector apart
+  if constexpr (E::parts == 2)
+    return _mm512_maskz_cvtps_pd(static_cast<__mmask8>(where >> (8 * part)), load<__m256>(from + 8 * part));
+#endif
+  return widen_part(only(where, load<typename E::Vector>(from)), part);
 }
 
 template <class E>

@@ -10,15 +10,15 @@ void find_cuts(const TileJob& job, const Scratch& scratch, int64_t begin, int64_
   if (const SumTile streamed = streamed_bounds<E>(job.clients, job.trim)) return streamed(job, scratch, begin, count);
   run_plan<E>(job, scratch, begin, count, Forget{});
   const auto* wires = reinterpret_cast<const Lane*>(scratch.wires);
-  const auto row = [&](uint32_t wire, int t) { return load<Vector>(wires + wire * kTile<E> + t); };
+  const auto row = [&](uint32_t wire, int t) { return load<typename E::Key>(wires + wire * kTile<E> + t); };
   for (int t = 0; t < kTile<E>; t += kLanes<E>) {
-    Vector low = row(job.plan.lowest[0], t), high = row(job.plan.highest[0], t);
+    auto low = row(job.plan.lowest[0], t), high = row(job.plan.highest[0], t);
     for (int64_t i = 1; i < job.trim; ++i) {
       low = larger(row(job.plan.lowest[i], t), low);
       high = smaller(row(job.plan.highest[i], t), high);
     }
-    store(reinterpret_cast<Lane*>(scratch.low) + t, low);
-    store(reinterpret_cast<Lane*>(scratch.high) + t, high);
+    store(reinterpret_cast<Lane*>(scratch.low) + t, converted<Vector>(low));
+    store(reinterpret_cast<Lane*>(scratch.high) + t, converted<Vector>(high));
   }
 }
 
@@ -38,7 +38,15 @@ struct Kept {
     const auto kept = only(keep, value);
     for (int part = 0; part < E::parts; ++part) {
       sums[part] += widen_part(kept, part) * scaled;
-      weights[part] = add_where(keep, part, weights[part], Doubles{} + weight);
+      weights[part] = add_where(keep, part, weights[part], weight - Doubles{});
+    }
+  }
+  // The same, not scaled, where the value lies in memory.
+  FEDINCENTIVE_INLINE void add(const typename E::Lane* value, typename E::Where keep, double weight) {
+    const Doubles wide = weight - Doubles{};
+    for (int part = 0; part < E::parts; ++part) {
+      sums[part] += load_where<E>(keep, part, value) * wide;
+      weights[part] = add_where(keep, part, weights[part], wide);
     }
   }
   FEDINCENTIVE_INLINE void put_aside(const Scratch& scratch, int t) const {
@@ -64,7 +72,8 @@ bool sum_between_cuts(const TileJob& job, const Scratch& scratch, int64_t begin,
   const Lane* from[kTogether];
   for (int64_t client = 0; client < job.clients; client += kTogether) {
     const int clients = static_cast<int>(job.clients - client < kTogether ? job.clients - client : kTogether);
-    for (int i = 0; i < clients; ++i) from[i] = source<E>(job, scratch, client + i, begin, count, kTile<E>, i);
+    sources<E>(job, scratch, client, clients, begin, count, from);
+    const double* weights = job.weights + client;
     for (int t = 0; t < kTile<E>; t += kLanes<E>) {
       const Vector bottom = load<Vector>(low + t), top = load<Vector>(high + t);
       Kept<E> kept;
@@ -73,9 +82,11 @@ bool sum_between_cuts(const TileJob& job, const Scratch& scratch, int64_t begin,
       for (int i = 0; i < clients; ++i) {  // a NaN is not between them, as the comparison is false
         const Vector value = load<Vector>(from[i] + t);
         const auto keep = both(below(bottom, value), below(value, top));
-        const double weight = job.weights[client + i];
         number = count_where(number, keep);
-        kept.add(value, keep, weight, weight * job.shrink);
+        if (job.shrink == 1)
+          kept.add(from[i] + t, keep, weights[i]);
+        else
+          kept.add(value, keep, weights[i], weights[i] * job.shrink);
       }
       kept.put_aside(scratch, t);
       if (client + clients < job.clients)

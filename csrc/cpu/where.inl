@@ -21,6 +21,8 @@ FEDINCENTIVE_INLINE FloatsWhere below(Floats a, Floats b) { return _mm512_cmp_ps
 FEDINCENTIVE_INLINE DoublesWhere below(Doubles a, Doubles b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
 FEDINCENTIVE_INLINE FloatsWhere both(FloatsWhere a, FloatsWhere b) { return _kand_mask16(a, b); }
 FEDINCENTIVE_INLINE DoublesWhere both(DoublesWhere a, DoublesWhere b) { return _kand_mask8(a, b); }
+FEDINCENTIVE_INLINE FloatsWhere either(FloatsWhere a, FloatsWhere b) { return _kor_mask16(a, b); }
+FEDINCENTIVE_INLINE DoublesWhere either(DoublesWhere a, DoublesWhere b) { return _kor_mask8(a, b); }
 FEDINCENTIVE_INLINE FloatsWhere elsewhere(FloatsWhere where) { return _knot_mask16(where); }
 FEDINCENTIVE_INLINE DoublesWhere elsewhere(DoublesWhere where) { return _knot_mask8(where); }
 FEDINCENTIVE_INLINE bool anywhere(FloatsWhere where) { return where != 0; }
@@ -85,6 +87,10 @@ FEDINCENTIVE_INLINE LongMask below(Doubles a, Doubles b) { return reinterpret_ca
 template <class M>
 FEDINCENTIVE_INLINE M both(M a, M b) {
   return a & b;
+}
+template <class M>
+FEDINCENTIVE_INLINE M either(M a, M b) {
+  return a | b;
 }
 template <class M>
 FEDINCENTIVE_INLINE M elsewhere(M where) {
