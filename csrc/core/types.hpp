@@ -75,6 +75,7 @@ struct TileJob {
   const double* weights;   // null: all 1
   double divisor;          // 0: the total weight of the kept clients
   double share;            // of the weight, trimmed on each side; then weights add up to 1
+  int64_t past_share;      // so many clients have more than the share, whoever they are
   double shrink;           // weights times this, where sums would overflow
   bool wide_output;        // write float64 whatever the inputs are
   unsigned char* scratch;  // scratch_bytes() of them, aligned to 64

@@ -81,6 +81,10 @@ void sum_middles(const TileJob& job, const Scratch& scratch, int64_t begin, int6
 // The function for n clients of whom one or two in the middle are kept, or null where a plan is faster: it sorts less.
 template <class E>
 SumTile middle_sum(int64_t n, int64_t k) {
+  static constexpr SumTile few[] = {sum_few<E, 3, 8>,  sum_few<E, 4, 9>,  sum_few<E, 4, 10>,
+                                    sum_few<E, 5, 11>, sum_few<E, 5, 12>, sum_few<E, 6, 13>,
+                                    sum_few<E, 6, 14>, sum_few<E, 7, 15>, sum_few<E, 7, 16>};
   if (n - 2 * k > 2) return nullptr;
+  if (n >= 8 && n <= kMaxBlock) return few[n - 8];
   return n >= 28 && n <= 32 ? sum_middles<E, 32> : n >= 52 && n <= 64 ? sum_middles<E, 64> : nullptr;
 }

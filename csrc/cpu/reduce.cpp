@@ -155,6 +155,15 @@ double default_divisor(const Request& request) {
   return std::accumulate(request.weights.begin(), request.weights.end(), 0.0);
 }
 
+// With so many clients the share is passed even by the lightest, and with rounding to spare.
+int64_t clients_past(double share, std::vector<double> weights) {
+  std::sort(weights.begin(), weights.end());
+  double passed = 0;
+  size_t number = 0;
+  while (number < weights.size() && passed <= share + 1e-5) passed += weights[number++];
+  return static_cast<int64_t>(number);
+}
+
 }  // namespace
 
 Findings reduce(const Request& request, const Kernels& kernels) {
@@ -164,6 +173,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
   const std::shared_ptr<const Plan> plan =
       request.trim > 0 && !searched ? plan_for(request.clients, request.trim) : nullptr;
   const int64_t bytes = scratch_bytes(plan ? plan->wires : searched ? request.clients : 0);
+  const int64_t past_share = request.share > 0 ? clients_past(request.share, request.weights) : 0;
   std::vector<Memory> scratch;
   for (int64_t worker = 0; worker < threads; ++worker) scratch.push_back(allocate(bytes));
 
@@ -191,6 +201,7 @@ Findings reduce(const Request& request, const Kernels& kernels) {
     job.weights = request.weights.empty() ? nullptr : request.weights.data();
     job.divisor = default_divisor(request);
     job.share = request.share;
+    job.past_share = past_share;
     job.shrink = 1;
     job.wide_output = request.wide_output;
     job.scratch = scratch[static_cast<size_t>(worker)].get();

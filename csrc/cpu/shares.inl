@@ -72,7 +72,7 @@ void sum_sorted_shares(const TileJob& job, const Scratch& scratch, int64_t begin
     read_ahead<kFar>(from, clients, t);
     Vector values[N];
     Mask whose[N];
-    for (int i = 0; i < N; ++i) {  // where there are fewer clients than N, the others have no weight
+    for (int i = 0; i < N; ++i) {  // where there are fewer clients than are sorted, the others have no weight
       values[i] = N > kMaxBlock && i >= clients ? Vector{} + static_cast<typename E::Lane>(__builtin_inf())
                                                 : read_ordered<E>(from[i] + t);
       whose[i] = Mask{} + static_cast<typename E::Count>(i);
@@ -174,25 +174,15 @@ FEDINCENTIVE_INLINE Floats about_weights_of(const float* table, IntMask whose) {
 #endif
 }
 
-// The weights as floats, and how many clients at least have more than the share.
+// The weights as floats, and the share with what rounding may have added to their sums.
 template <int N>
 struct ShareTable {
-  static constexpr double doubt = 4e-6;  // more than rounding adds to the floats' sums
+  static constexpr double doubt = 4e-6;
   alignas(64) float about[N < 32 ? 32 : N] = {};
   float share;
-  int most;
 
   explicit ShareTable(const TileJob& job) : share(static_cast<float>(job.share + doubt)) {
-    const int clients = static_cast<int>(job.clients);
-    double sorted[N];
-    for (int i = 0; i < clients; ++i) {
-      about[i] = static_cast<float>(job.weights[i]);
-      int at = i;
-      for (; at > 0 && sorted[at - 1] > job.weights[i]; --at) sorted[at] = sorted[at - 1];
-      sorted[at] = job.weights[i];
-    }
-    double passed = 0;
-    for (most = 0; most < clients && passed <= job.share + 2 * doubt; ++most) passed += sorted[most];
+    for (int64_t i = 0; i < job.clients; ++i) about[i] = static_cast<float>(job.weights[i]);
   }
 };
 
@@ -265,25 +255,25 @@ FEDINCENTIVE_INLINE Floats cuts_of(const TileJob& job, const float* const* from,
   return read_ordered<Singles>(values);
 }
 
-template <int N>
+template <int N, int Some = N>
 void sum_keyed_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
   constexpr int32_t most = 0x7fffffff;
   const int clients = static_cast<int>(job.clients);
   const ShareTable<N> table(job);
   const double kept = kept_weight(job);
   const float* from[N];
-  auto* beyond = reinterpret_cast<float*>(scratch.high);  // where there are fewer clients than N
+  auto* beyond = reinterpret_cast<float*>(scratch.high);  // where there are fewer clients than are sorted
   for (int t = 0; t < kTile<Singles>; t += kLanes<Singles>) store(beyond + t, Floats{} + __builtin_inff());
-  for (int i = clients; i < N; ++i) from[i] = beyond;
+  for (int i = clients; i < Some; ++i) from[i] = beyond;
   const bool in_place = sources<Singles>(job, scratch, 0, clients, begin, count, from);
-  IntMask sorted[N + 2], *keys = sorted + 1;  // with one that is never near at each end
+  IntMask sorted[Some + 2], *keys = sorted + 1;  // with one that is never near at each end
   keys[-1] = IntMask{} - most;
-  keys[N] = IntMask{} + most;
+  keys[Some] = IntMask{} + most;
   for (int t = 0; t < kTile<Singles>; t += kLanes<Singles>) {
     if (in_place) ask_for_tiles<Singles>(from, clients, 0, t);
-    sort_sources<Singles, N, N>(from, t, 0, keys);
+    sort_sources<Singles, Some, N>(from, t, 0, keys);
     Passing<N> low{}, high{};
-    for (int i = 0; i < table.most; ++i) {
+    for (int i = 0; i < job.past_share; ++i) {
       low.pass(table, keys, i, 1);
       high.pass(table, keys, clients - 1 - i, -1);
     }
@@ -295,36 +285,36 @@ void sum_keyed_shares(const TileJob& job, const Scratch& scratch, int64_t begin,
   }
 }
 
+// Keys are for floats, and for so many of them that they are the faster way.
+inline SumTile keyed_shares(int64_t clients) {
+  if (clients <= 8 || clients > kMostKeyed) return nullptr;
+  if (clients <= kMaxBlock) return clients <= 12 ? sum_keyed_shares<16, 12> : sum_keyed_shares<16>;
+  return clients <= 32 ? sum_keyed_shares<32> : clients <= 64 ? sum_keyed_shares<64> : sum_keyed_shares<kMostKeyed>;
+}
+
 template <class E>
 void sum_shares(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t count) {
-  if constexpr (E::parts == 2) {
-    if (job.clients <= 8) return sum_keyed_shares<8>(job, scratch, begin, count);
-    if (job.clients <= 16) return sum_keyed_shares<16>(job, scratch, begin, count);
-    if (job.clients <= 32) return sum_keyed_shares<32>(job, scratch, begin, count);
-    if (job.clients <= 64) return sum_keyed_shares<64>(job, scratch, begin, count);
-    if (job.clients <= kMostKeyed) return sum_keyed_shares<kMostKeyed>(job, scratch, begin, count);
-    return sum_searched_shares<E>(job, scratch, begin, count);
-  } else {
-    static constexpr SumTile few[] = {nullptr,
-                                      sum_sorted_shares<E, 1>,
-                                      sum_sorted_shares<E, 2>,
-                                      sum_sorted_shares<E, 3>,
-                                      sum_sorted_shares<E, 4>,
-                                      sum_sorted_shares<E, 5>,
-                                      sum_sorted_shares<E, 6>,
-                                      sum_sorted_shares<E, 7>,
-                                      sum_sorted_shares<E, 8>,
-                                      sum_sorted_shares<E, 9>,
-                                      sum_sorted_shares<E, 10>,
-                                      sum_sorted_shares<E, 11>,
-                                      sum_sorted_shares<E, 12>,
-                                      sum_sorted_shares<E, 13>,
-                                      sum_sorted_shares<E, 14>,
-                                      sum_sorted_shares<E, 15>,
-                                      sum_sorted_shares<E, 16>};
-    if (job.clients > kMostSorted) return sum_searched_shares<E>(job, scratch, begin, count);
-    (job.clients > kMaxBlock ? sum_sorted_shares<E, kMostSorted> : few[job.clients])(job, scratch, begin, count);
-  }
+  static constexpr SumTile few[] = {nullptr,
+                                    sum_sorted_shares<E, 1>,
+                                    sum_sorted_shares<E, 2>,
+                                    sum_sorted_shares<E, 3>,
+                                    sum_sorted_shares<E, 4>,
+                                    sum_sorted_shares<E, 5>,
+                                    sum_sorted_shares<E, 6>,
+                                    sum_sorted_shares<E, 7>,
+                                    sum_sorted_shares<E, 8>,
+                                    sum_sorted_shares<E, 9>,
+                                    sum_sorted_shares<E, 10>,
+                                    sum_sorted_shares<E, 11>,
+                                    sum_sorted_shares<E, 12>,
+                                    sum_sorted_shares<E, 13>,
+                                    sum_sorted_shares<E, 14>,
+                                    sum_sorted_shares<E, 15>,
+                                    sum_sorted_shares<E, 16>};
+  if (const SumTile keyed = E::parts == 2 ? keyed_shares(job.clients) : nullptr)
+    return keyed(job, scratch, begin, count);
+  if (job.clients > kMostSorted) return sum_searched_shares<E>(job, scratch, begin, count);
+  (job.clients > kMaxBlock ? sum_sorted_shares<E, kMostSorted> : few[job.clients])(job, scratch, begin, count);
 }
 
 // Kept values that are not finite, and whose they are.
