@@ -49,6 +49,7 @@ FEDINCENTIVE_INLINE Doubles weights_of(const double* table, M whose, int part) {
   const auto some = [&](int from) {
     return _mm512_permutex2var_pd(load<Doubles>(table + from), index, load<Doubles>(table + from + 8));
   };
+  if constexpr (N > 32) return reinterpret_cast<Doubles>(_mm512_i64gather_pd(index, table, 8));
   if constexpr (N <= 16) return some(0);
   return _mm512_mask_mov_pd(some(0), _mm512_test_epi64_mask(index, _mm512_set1_epi64(16)), some(16));
 #else
@@ -174,15 +175,16 @@ FEDINCENTIVE_INLINE Floats about_weights_of(const float* table, IntMask whose) {
 #endif
 }
 
-// The weights as floats, and the share with what rounding may have added to their sums.
+// The weights, also as floats, and the share with what rounding may have added to their sums.
 template <int N>
 struct ShareTable {
   static constexpr double doubt = 4e-6;
   alignas(64) float about[N < 32 ? 32 : N] = {};
+  alignas(64) double exact[N] = {};
   float share;
 
   explicit ShareTable(const TileJob& job) : share(static_cast<float>(job.share + doubt)) {
-    for (int64_t i = 0; i < job.clients; ++i) about[i] = static_cast<float>(job.weights[i]);
+    for (int64_t i = 0; i < job.clients; ++i) about[i] = static_cast<float>(exact[i] = job.weights[i]);
   }
 };
 
@@ -200,17 +202,38 @@ struct Passing {
     under = larger_where(here, under, passed);
     passed += about_weights_of<N>(table.about, keys[at] & (N - 1));
   }
-  // Where no other value is near, and the weight before it is not nearly the share.
+  // Where the weight before it is not nearly the share.
   FEDINCENTIVE_INLINE IntMask sure(const ShareTable<N>& table) const {
-    return reinterpret_cast<IntMask>(((cut ^ before) & ~(N - 1)) != 0) &
-           reinterpret_cast<IntMask>(((cut ^ after) & ~(N - 1)) != 0) &
-           reinterpret_cast<IntMask>(under < Floats{} + (table.share - static_cast<float>(2 * table.doubt))) &
+    return reinterpret_cast<IntMask>(under < Floats{} + (table.share - static_cast<float>(2 * table.doubt))) &
            reinterpret_cast<IntMask>(passed > Floats{} + table.share);
+  }
+  // Where no other value is near.
+  FEDINCENTIVE_INLINE IntMask alone() const {
+    return reinterpret_cast<IntMask>(((cut ^ before) & ~(N - 1)) != 0) &
+           reinterpret_cast<IntMask>(((cut ^ after) & ~(N - 1)) != 0);
+  }
+
+  // The same from the start with the exact weights.
+  void pass_exactly(const TileJob& job, const ShareTable<N>& table, const IntMask* keys, int at, int step) {
+    typedef int32_t HalfMask __attribute__((vector_size(kVector / 2)));
+    Doubles weights[2] = {};
+    for (int i = 0; i < job.past_share; ++i, at += step) {
+      HalfMask parts[2];
+      for (int part = 0; part < 2; ++part) {
+        const auto more = reinterpret_cast<LongMask>(weights[part] > Doubles{} + (job.share + kNothing));
+        parts[part] = __builtin_convertvector(~more, HalfMask);
+        weights[part] += weights_of<N>(table.exact, keys[at] & (N - 1), part);
+      }
+      IntMask here;
+      std::memcpy(&here, parts, sizeof here);
+      cut = pick(where_of(here), keys[at], cut);
+      before = pick(where_of(here), keys[at - step], before);
+      after = pick(where_of(here), keys[at + step], after);
+    }
   }
 };
 
-// The same for one lane, exactly: what the keys do not tell apart is sorted by its values, and the weights are added
-// up.
+// The value at the cut of one lane: what the keys do not tell apart is sorted by its values.
 template <int N>
 float exact_cut(const TileJob& job, const float* const* from, int t, int lane, const IntMask* keys, int at, int step) {
   const auto* lanes = reinterpret_cast<const int32_t*>(keys) + lane;
@@ -239,18 +262,29 @@ float exact_cut(const TileJob& job, const float* const* from, int t, int lane, c
   return values[clients - 1];
 }
 
+// The values at the cuts. Where many lanes are not sure, as with equal weights, all are gone through again at once.
 template <int N>
 FEDINCENTIVE_INLINE Floats cuts_of(const TileJob& job, const float* const* from, int t, const ShareTable<N>& table,
-                                   const Passing<N>& passing, const IntMask* keys, int at, int step) {
-  int32_t whose[kLanes<Singles>], sure[kLanes<Singles>];
-  float values[kLanes<Singles>];
-  const IntMask all_sure = passing.sure(table);
+                                   Passing<N>& passing, const IntMask* keys, int at, int step) {
+  constexpr int lanes = kLanes<Singles>;
+  int32_t whose[lanes], right[lanes];
+  float values[lanes];
+  IntMask all_right = passing.sure(table) & passing.alone();
+  if (!all_true(all_right)) {
+    store(right, all_right);
+    int number = 0;
+    for (int lane = 0; lane < lanes; ++lane) number -= right[lane];
+    if (number < lanes / 2) {
+      passing.pass_exactly(job, table, keys, at, step);
+      all_right = passing.alone();
+    }
+  }
   store(whose, passing.cut & (N - 1));
-  for (int lane = 0; lane < kLanes<Singles>; ++lane) values[lane] = from[whose[lane]][t + lane];
-  if (!all_true(all_sure)) {
-    store(sure, all_sure);
-    for (int lane = 0; lane < kLanes<Singles>; ++lane)
-      if (!sure[lane]) values[lane] = exact_cut<N>(job, from, t, lane, keys, at, step);
+  for (int lane = 0; lane < lanes; ++lane) values[lane] = from[whose[lane]][t + lane];
+  if (!all_true(all_right)) {
+    store(right, all_right);
+    for (int lane = 0; lane < lanes; ++lane)
+      if (!right[lane]) values[lane] = exact_cut<N>(job, from, t, lane, keys, at, step);
   }
   return read_ordered<Singles>(values);
 }
