@@ -30,6 +30,17 @@ def test_equals_the_definition(n, dtype):
             assert np.allclose(found, reference.share_trimmed_mean(x, share, weights), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("n", [12, 16, 30, 64, 128])
+def test_values_that_differ_in_their_last_bits_alone(n):
+    """The smallest numbers of all: multiples of one of them, so that a wrong cut is not lost in rounding."""
+    whole, weights = np.random.default_rng(n).integers(-7, 8, (n, 300)), weights_for(n, n)
+    for share in (0.1, 0.25, 0.4):
+        for points in (weights, np.ones(n)):
+            found = trimmed_mean(list((whole * 2.0**-149).astype(np.float32)), share=share, weights=points)
+            wanted = reference.share_trimmed_mean(list(whole.astype(np.float64)), share, points)
+            assert (np.abs(found.astype(np.float64) * 2.0**149 - wanted) <= 0.5 + 1e-9).all()
+
+
 def test_equal_weights_and_whole_clients_are_a_trim_by_count():
     x = updates("normal", 20, 300, np.float64)
     assert np.allclose(trimmed_mean(x, share=0.1), trimmed_mean(x, 2), rtol=1e-12, atol=1e-12)
