@@ -29,7 +29,7 @@ FLAGS = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-ffp-contr
 # GCC 12 suspects its own AVX-512 header
 FLAGS += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 ISA_FLAGS = {
-    "isa_avx2": ["-mavx2", "-mf16c"],
+    "isa_avx2": ["-mavx2", "-mf16c", "-mfma"],
     "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"],
 }
 X86_ONLY = set(ISA_FLAGS)

@@ -97,12 +97,16 @@ struct Kernels {
   // the results of coordinates begin to end (excluded) of the job's segment
   void (*reduce_singles)(const TileJob& job, int64_t begin, int64_t end);  // float32, float16, bfloat16
   void (*reduce_wides)(const TileJob& job, int64_t begin, int64_t end);    // float64
-  // `count` values to float64
+  // `count` values to float64, and to float32 where they are no wider
   void (*widen)(Dtype dtype, const void* from, double* to, int64_t count);
+  void (*widen_singles)(Dtype dtype, const void* from, float* to, int64_t count);
   // out[i * count + j] = sum over t < length of (ones[i * stride + t] - others[j * stride + t])^2 for i < number and
   // j < count, in one fixed order of additions; length is a multiple of 8
   void (*squared_distances)(const double* ones, int64_t number, const double* others, int64_t count, int64_t stride,
                             int64_t length, double* out);
+  // the same in float32; length is a multiple of 16
+  void (*squared_distances_singles)(const float* ones, int64_t number, const float* others, int64_t count,
+                                    int64_t stride, int64_t length, double* out);
   // whether none of `count` values is NaN or infinite
   bool (*all_finite)(Dtype dtype, const void* from, int64_t count);
 };

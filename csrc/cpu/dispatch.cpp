@@ -38,7 +38,8 @@ std::vector<Unit> units() {
   std::vector<Unit> result{{&scalar::kernels, true}};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  result.push_back({&avx2::kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")});
+  result.push_back({&avx2::kernels,
+                    __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma")});
   result.push_back({&avx512::kernels, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")});
 #endif

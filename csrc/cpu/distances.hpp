@@ -1,4 +1,6 @@
-// Squared Euclidean distances between clients, from differences in float64 (never from a Gram matrix, which cancels).
+// Squared Euclidean distances between clients, from differences (never from a Gram matrix, which cancels): of float32
+// and halves in float32, some hundred squares at a time, and where that is too narrow in float64, as are those of
+// float64.
 #pragma once
 
 #include <cstdint>

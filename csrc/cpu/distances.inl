@@ -1,4 +1,19 @@
-// Squared distances between clients, and widening to float64 for them. Included by kernels.inl inside its namespace.
+// Squared distances between clients, in float32 or float64, and widening for them. Included by kernels.inl inside its
+// namespace.
+
+// Any dtype but float64 to float32.
+void widen_singles(Dtype dtype, const void* from, float* to, int64_t count) {
+  if (dtype == Dtype::float32) {
+    std::memcpy(to, from, static_cast<size_t>(count) * 4);
+    return;
+  }
+  constexpr int64_t lanes = kVector / 4;
+  const auto* halves = static_cast<const uint16_t*>(from);
+  const int64_t whole = count / lanes * lanes;
+  widen_halves(dtype, halves, to, whole);
+  for (int64_t i = whole; i < count; ++i)
+    to[i] = dtype == Dtype::float16 ? widen_float16(halves[i]) : widen_bfloat16(halves[i]);
+}
 
 // Any dtype to float64.
 void widen(Dtype dtype, const void* from, double* to, int64_t count) {
@@ -7,69 +22,100 @@ void widen(Dtype dtype, const void* from, double* to, int64_t count) {
   } else if (dtype == Dtype::float32) {
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<const float*>(from)[i];
   } else {
-    constexpr int lanes = kVector / 4;
-    for (int64_t i = 0; i < count; i += lanes) {
-      uint16_t halves[lanes] = {};
-      float floats[lanes];
-      const int64_t number = count - i < lanes ? count - i : lanes;
-      std::memcpy(halves, static_cast<const uint16_t*>(from) + i, static_cast<size_t>(number) * 2);
-      widen_halves(dtype, halves, floats, lanes);
-      for (int64_t lane = 0; lane < number; ++lane) to[i + lane] = floats[lane];
+    constexpr int64_t together = 64;
+    float floats[together];
+    for (int64_t i = 0; i < count; i += together) {
+      const int64_t number = count - i < together ? count - i : together;
+      widen_singles(dtype, static_cast<const uint16_t*>(from) + i, floats, number);
+      for (int64_t t = 0; t < number; ++t) to[i + t] = floats[t];
     }
   }
 }
 
-// How many rows by how many others are compared at a time: as many sums as registers hold, so that a value that is
-// loaded once is compared several times.
-constexpr int kAbreast = kVector == 64 ? 4 : 1;
+// sum + value * value; in float32 rounded once, on every machine.
+FEDINCENTIVE_INLINE Doubles add_square(Doubles sum, Doubles value) { return sum + value * value; }
+#if defined(__AVX512F__) && FEDINCENTIVE_VECTOR_BYTES == 64
+FEDINCENTIVE_INLINE Floats add_square(Floats sum, Floats value) { return _mm512_fmadd_ps(value, value, sum); }
+#elif defined(__FMA__) && FEDINCENTIVE_VECTOR_BYTES == 32
+FEDINCENTIVE_INLINE Floats add_square(Floats sum, Floats value) { return _mm256_fmadd_ps(value, value, sum); }
+#else
+inline Floats add_square(Floats sum, Floats value) {
+  for (int lane = 0; lane < kVector / 4; ++lane) sum[lane] = __builtin_fmaf(value[lane], value[lane], sum[lane]);
+  return sum;
+}
+#endif
 
-// Eight running sums of each pair, by position modulo 8 whatever the vector width, added up in one order at the end.
-template <int Ones, int Others>
-FEDINCENTIVE_INLINE void distances_between(const double* ones, const double* others, int64_t stride, int64_t length,
+// How many running sums each pair has, by position modulo that whatever the vector width: they are added up in one
+// order at the end.
+template <class V>
+constexpr int kSums = sizeof(V{}[0]) == 4 ? 16 : 8;
+
+inline double sum_of(const double* parts) {
+  return ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]));
+}
+inline double sum_of(const float* parts) {  // the upper half to the lower one, until one is left
+  typedef float Eight __attribute__((vector_size(32)));
+  typedef float Four __attribute__((vector_size(16)));
+  Eight eight[2];
+  std::memcpy(eight, parts, sizeof eight);
+  eight[0] += eight[1];
+  Four four[2];
+  std::memcpy(four, eight, sizeof four);
+  four[0] += four[1];
+  return (four[0][0] + four[0][2]) + (four[0][1] + four[0][3]);
+}
+
+// A value that is loaded once is compared several times, as often as registers allow.
+template <class V, int Ones, int Others, class Lane>
+FEDINCENTIVE_INLINE void distances_between(const Lane* ones, const Lane* others, int64_t stride, int64_t length,
                                            double* out, int64_t out_stride) {
-  constexpr int lanes = kVector / 8, vectors = 8 / lanes > 0 ? 8 / lanes : 1;
-  Doubles sums[Ones][Others][vectors] = {};
-  for (int64_t t = 0; t < length; t += 8) {  // rows are padded with zeros to a multiple of 8
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) {
-      Doubles own[Ones];
+  constexpr int lanes = sizeof(V) / sizeof(Lane), sums = kSums<V>;
+  Lane parts[Ones][Others][sums];
+  for (int part = 0; part < sums; part += lanes) {
+    V totals[Ones][Others] = {};
+    for (int64_t t = part; t < length; t += sums) {  // rows are padded with zeros to a whole number of them
+      V own[Ones];
 #pragma GCC unroll 4
-      for (int i = 0; i < Ones; ++i) own[i] = load<Doubles>(ones + i * stride + t + v * lanes);
+      for (int i = 0; i < Ones; ++i) own[i] = load<V>(ones + i * stride + t);
 #pragma GCC unroll 4
       for (int j = 0; j < Others; ++j) {
-        const Doubles other = load<Doubles>(others + j * stride + t + v * lanes);
+        const V other = load<V>(others + j * stride + t);
 #pragma GCC unroll 4
-        for (int i = 0; i < Ones; ++i) {
-          const Doubles gap = own[i] - other;
-          sums[i][j][v] += gap * gap;
-        }
+        for (int i = 0; i < Ones; ++i) totals[i][j] = add_square(totals[i][j], own[i] - other);
       }
     }
+    for (int i = 0; i < Ones; ++i)
+      for (int j = 0; j < Others; ++j) store(parts[i][j] + part, totals[i][j]);
   }
-  for (int i = 0; i < Ones; ++i) {
-    for (int j = 0; j < Others; ++j) {
-      double parts[8];
-      std::memcpy(parts, sums[i][j], sizeof parts);
-      out[i * out_stride + j] =
-          ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]));
-    }
-  }
+  for (int i = 0; i < Ones; ++i)
+    for (int j = 0; j < Others; ++j) out[i * out_stride + j] = sum_of(parts[i][j]);
 }
 
-template <int Ones>
-void distances_of(const double* ones, const double* others, int64_t stride, int64_t count, int64_t length,
-                  double* out) {
-  constexpr int together = 4;
+template <class V, int Ones, class Lane>
+void distances_of(const Lane* ones, const Lane* others, int64_t stride, int64_t count, int64_t length, double* out) {
+  constexpr int together = kVector == 64 ? 4 : 2;
   int64_t j = 0;
   for (; j + together <= count; j += together)
-    distances_between<Ones, together>(ones, others + j * stride, stride, length, out + j, count);
-  for (; j < count; ++j) distances_between<Ones, 1>(ones, others + j * stride, stride, length, out + j, count);
+    distances_between<V, Ones, together>(ones, others + j * stride, stride, length, out + j, count);
+  for (; j < count; ++j) distances_between<V, Ones, 1>(ones, others + j * stride, stride, length, out + j, count);
+}
+
+template <class V, class Lane>
+void all_distances(const Lane* ones, int64_t number, const Lane* others, int64_t count, int64_t stride, int64_t length,
+                   double* out) {
+  constexpr int abreast = 4;
+  int64_t i = 0;
+  for (; i + abreast <= number; i += abreast)
+    distances_of<V, abreast>(ones + i * stride, others, stride, count, length, out + i * count);
+  for (; i < number; ++i) distances_of<V, 1>(ones + i * stride, others, stride, count, length, out + i * count);
 }
 
 void squared_distances(const double* ones, int64_t number, const double* others, int64_t count, int64_t stride,
                        int64_t length, double* out) {
-  int64_t i = 0;
-  for (; i + kAbreast <= number; i += kAbreast)
-    distances_of<kAbreast>(ones + i * stride, others, stride, count, length, out + i * count);
-  for (; i < number; ++i) distances_of<1>(ones + i * stride, others, stride, count, length, out + i * count);
+  all_distances<Doubles>(ones, number, others, count, stride, length, out);
+}
+
+void squared_distances_singles(const float* ones, int64_t number, const float* others, int64_t count, int64_t stride,
+                               int64_t length, double* out) {
+  all_distances<Floats>(ones, number, others, count, stride, length, out);
 }

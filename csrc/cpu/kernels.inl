@@ -76,7 +76,8 @@ void reduce(const TileJob& job, int64_t begin, int64_t end) {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FEDINCENTIVE_ISA_NAME, reduce<Singles>, reduce<Wides>, widen, squared_distances, all_finite};
+const Kernels kernels = {FEDINCENTIVE_ISA_NAME, reduce<Singles>,           reduce<Wides>, widen, widen_singles,
+                         squared_distances,     squared_distances_singles, all_finite};
 
 }  // namespace FEDINCENTIVE_ISA
 }  // namespace fedincentive

@@ -115,7 +115,9 @@ def test_distances_of_any_number_of_clients(monkeypatch, n):
     for isa in ISAS:
         monkeypatch.setenv("FEDINCENTIVE_ISA", isa)
         for threads in (1, 3):
-            assert np.allclose(squared_distances(read(x), threads=threads), expected, rtol=1e-12, atol=0)
+            assert np.allclose(squared_distances(read(x), threads=threads), expected, rtol=1e-6, atol=0)
+            wide = squared_distances(read(np.float64(x)), threads=threads)
+            assert np.allclose(wide, expected, rtol=1e-12, atol=0)
             assert np.allclose(read(x).squared_norms(threads=threads), np.square(np.float64(x)).sum(axis=1), rtol=1e-12)
 
 

@@ -37,7 +37,10 @@ VARIANTS = {
     "wide": ["-DWITH_WIDE_UNIT"],
 }
 # Which flags the units of an instruction set get. dispatch.cpp refers to the AVX-512 unit, so it is always built.
-ISA_FLAGS = {"isa_avx2": ["-mavx2", "-mf16c"], "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]}
+ISA_FLAGS = {
+    "isa_avx2": ["-mavx2", "-mf16c", "-mfma"],
+    "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
+}
 
 
 def build(compiler: str, folder: Path, variant: str) -> Path:
