@@ -153,6 +153,11 @@ inline pybind11::object plain(const pybind11::list& values, const pybind11::tupl
   return entry.told();
 }
 
+inline bool same_text(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  return PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b) && PyUnicode_Compare(a, b) == 0;
+}
+
 // The same of all entries of clients' dicts: (values, what is known of them) of each name; None where a client has
 // other names, or something else than a dict. Client after client, as each one's tensors lie near each other.
 inline pybind11::object plain_dicts(const pybind11::list& clients, const pybind11::list& names,
@@ -167,9 +172,12 @@ inline pybind11::object plain_dicts(const pybind11::list& clients, const pybind1
     const bool ordered = Py_TYPE(client) == &PyODict_Type;
     if ((!ordered && !PyDict_CheckExact(client)) || PyDict_Size(client) != static_cast<Py_ssize_t>(names.size()))
       return py::none();
+    Py_ssize_t position = 0;
     for (size_t e = 0; e < entries.size(); ++e) {
       PyObject* const name = PyList_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(e));
-      PyObject* const value = PyDict_GetItemWithError(client, name);
+      PyObject *key = nullptr, *value = nullptr;  // mostly names come in one order, which spares looking for them
+      if (!PyDict_Next(client, &position, &key, &value) || !same_text(key, name))
+        value = PyDict_GetItemWithError(client, name);
       if (!value && PyErr_Occurred()) throw py::error_already_set();
       if (!value) return py::none();
       Py_INCREF(value);

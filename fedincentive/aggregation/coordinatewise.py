@@ -262,7 +262,7 @@ def check_weights(weights: Sequence[float], clients: int) -> np.ndarray:
             values.append(float(weight))
         except OverflowError:
             values.append(math.inf)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):  # a tensor without values raises the last
             raise AggregationError(f"Client {index}'s weight is {weight!r}; weights must be numbers.") from None
     for index, value in enumerate(values):
         if not math.isfinite(value) or value < 0:

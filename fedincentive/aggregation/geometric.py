@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import AggregationError
-from .coordinatewise import check_choice, check_weights
-from .distance_based import finite_clients
+from .coordinatewise import as_written, check_choice, check_weights
+from .distance_based import check_count, finite_clients
 from .tiles import StoredBatch, gather
 from .updates import Batch, with_counts
 
@@ -42,6 +42,10 @@ def geometric_median(
     array([1., 0.])
     """
     check_choice("nan_policy", nan_policy, ("raise", "drop"))
+    check_count("iterations", iterations, 1, 10**6)
+    tolerance = as_written("tolerance", tolerance)
+    if not 0 <= tolerance < 1:
+        raise AggregationError(f"tolerance={tolerance} must be at least 0 and below 1.")
     updates, weights = with_counts(updates, weights)
     with gather(updates) as everyone:
         factors = np.ones(everyone.clients) if weights is None else check_weights(weights, everyone.clients)

@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
-from fedincentive.aggregation import rule, rules
+from fedincentive.aggregation import geometric_median, rule, rules, weighted_mean
 from fedincentive.aggregation.testing import updates
-from fedincentive.errors import FedIncentiveError
+from fedincentive.errors import AggregationError, FedIncentiveError
 
 X = updates("normal", 9, 6, np.float32)
 NAMES = [*(each.name for each in rules()), "nnm+median", "bucketing+krum", "arc+meamed", "clipping+nnm+trimmed-mean"]
@@ -95,3 +95,16 @@ def test_updates(name):
 
 def arguments(chosen) -> dict:
     return chosen.arguments(9, sane(chosen))
+
+
+@pytest.mark.parametrize("setting", ["tolerance", "iterations"])
+@pytest.mark.parametrize("value", [None, -1, "2", 10**400, float("nan"), float("inf"), [1], 1j], ids=repr)
+def test_how_closely_the_geometric_median_is_found_is_checked(setting, value):
+    with pytest.raises(AggregationError, match=setting):
+        geometric_median(X, **{setting: value})
+
+
+def test_weights_without_values_are_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(AggregationError, match="weights must be numbers"):
+        weighted_mean(X, torch.ones(9, device="meta"))
