@@ -29,11 +29,7 @@ class ShardedUpdate(StoredUpdate):
     def __init__(self, path: Path, who: str | None = None) -> None:
         self.path, self.who, self.way, self.shards = path, who, Way.COPIED, []
         self._direct = -1
-        try:
-            entries = json.loads(path.read_text())["weight_map"]
-            files = {name: path.parent / str(file) for name, file in entries.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise AggregationError(f"{self} is not an index of shards ({error}): it needs a weight_map.") from error
+        files = shard_files(path, who)
         try:
             opened: dict[Path, StoredUpdate] = {}
             for file in files.values():
@@ -119,11 +115,25 @@ def expanded(paths: Iterable[Path]) -> list[Path]:
 def sharded(path: Path, who: str | None) -> StoredUpdate | Mapping[str, Any]:
     if not path.name.endswith(f".bin{INDEX}"):
         return ShardedUpdate(path, who)
+    files = dict.fromkeys(shard_files(path, who).values())
+    return {name: array for file in files for name, array in from_torch(file, who).items()}
+
+
+def shard_files(path: Path, who: str | None) -> dict[str, Path]:
+    """The file of every entry, as an index.json says. All are in its folder: a client sends no others' files."""
     try:
-        files = dict.fromkeys(json.loads(path.read_text())["weight_map"].values())
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        index = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
         raise AggregationError(f"{called(path, who)} is not an index of shards ({error}).") from error
-    return {name: array for file in files for name, array in from_torch(path.parent / file, who).items()}
+    entries = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(entries, dict) or not all(isinstance(file, str) for file in entries.values()):
+        raise AggregationError(
+            f"{called(path, who)} is not an index of shards: it needs a weight_map, from entries to names of files."
+        )
+    for file in entries.values():
+        if Path(file).is_absolute() or ".." in Path(file).parts:
+            raise AggregationError(f"{called(path, who)} names the shard {file!r}, which is not in its own folder.")
+    return {name: path.parent / file for name, file in entries.items()}
 
 
 def from_torch(path: Path, who: str | None) -> Mapping[str, Any]:

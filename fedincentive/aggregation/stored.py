@@ -213,6 +213,8 @@ class StoredUpdate(Mapping[str, Any]):
             )
         try:
             header = json.loads(os.pread(self._file, length, 8))
+            if not isinstance(header, dict):
+                raise ValueError("it is not a JSON object")
             metadata = dict(header.pop("__metadata__", None) or {})
             checksums = json.loads(metadata[CHECKSUMS]) if CHECKSUMS in metadata else None
             slots = {

@@ -120,6 +120,10 @@ def test_nothing_in_a_file_is_executed(tmp_path, monkeypatch, name):
         ("a.pt", b"", "a.pt of client '0' cannot be loaded"),
         ("a.npz", b"PK", "a.npz of client '0' cannot be read"),
         ("a.index.json", b"[]", "is not an index of shards"),
+        ("a.index.json", b'{"weight_map": {"w": 5}}', "it needs a weight_map"),
+        ("a.index.json", b'{"weight_map": {"w": "../b.safetensors"}}', "'../b.safetensors', which is not in its own"),
+        ("a.bin.index.json", b'{"weight_map": {"w": "/b.bin"}}', "'/b.bin', which is not in its own folder"),
+        ("a.safetensors", b"\3" + bytes(7) + b"[1]", "its header cannot be read .it is not a JSON object"),
         (
             "a.index.json",
             b'{"weight_map": {"w": "gone.safetensors"}}',
