@@ -9,7 +9,9 @@ the same batches in the same order: once with our rule, once with ByzFL's. In th
 libraries aggregate the very same updates at every tenth step, one after the other: from these pairs come the largest
 difference of results (in parts of the longer of the two) and how many times faster ours is (the median).
 
-The trimmed mean is the same rule in both; ByzFL's geometric median is three smoothed steps and ours the minimiser.
+The trimmed mean is the same rule in both, to the last digits of float32; training makes more of such differences with
+every step, so that its accuracies differ all the same. ByzFL's geometric median is three smoothed steps and ours the
+minimiser, which is also where ByzFL's goes when it may take some thousand steps (tests/aggregation/test_byzfl.py).
 ByzFL trains 800 steps with every f. The default here is 30 steps with f = 1 and 4, so accuracies are those of a
 beginning training; a cell takes about half a minute of one processor. `--full` is the whole setting, and takes days.
 """

@@ -77,3 +77,21 @@ def test_the_strongest_attacks():
         reached = [np.linalg.norm(agg(np.vstack([rows, *[v] * f])) - rows.mean(axis=0)) for v in (sent, usual)]
         assert reached[0] >= reached[1]
     assert np.isinf(attack("all-inf")(honest[0])["w"]).all() and np.isinf(theirs.Inf()(rows)).all()
+
+
+@pytest.mark.parametrize(("sent", "f"), [("sign-flip", 1), ("sign-flip", 4), ("alie", 1), ("alie", 4), ("ipm", 4)])
+def test_the_rules_of_byzfls_benchmark_on_the_same_updates(sent, f):
+    """Clipping and NNM before the trimmed mean are the same rule in both libraries; before the geometric median they are
+    once ByzFL's takes as many steps as it needs, and not after the three it takes by itself."""
+    honest = cloud(10, 0, seed=f)
+    made = {"sign-flip": theirs.SignFlipping, "alie": theirs.ALittleIsEnough, "ipm": theirs.InnerProductManipulation}
+    x = np.stack(honest + [made[sent]()(np.stack(honest))] * f)
+    mixed = theirs.NNM(f)(theirs.Clipping(2.0)(x))
+    ours = {
+        name: rule(f"clipping+nnm+{name}").use(list(x), clip=2.0, f=f) for name in ("trimmed-mean", "geometric-median")
+    }
+    size = np.linalg.norm(ours["trimmed-mean"])
+    assert np.linalg.norm(ours["trimmed-mean"] - theirs.TrMean(f)(mixed)) < 1e-9 * size
+    away = [np.linalg.norm(ours["geometric-median"] - theirs.GeometricMedian(nu=1e-12, T=t)(mixed)) for t in (3, 4000)]
+    assert away[1] < 1e-6 * size
+    assert away[0] > 10 * away[1]
