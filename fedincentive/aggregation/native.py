@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 import os
 from functools import cache
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from ..compiled import in_main_interpreter
 from ..errors import NativeUnavailable, SettingError
 from . import cuda
 
@@ -32,18 +32,6 @@ def load() -> ModuleType:
             "`pip install .` (or `pip install -e .`) instead of importing it from a source tree."
         ) from error
     return _native
-
-
-@cache
-def in_main_interpreter() -> bool:
-    """Compiled modules such as NumPy's and ours are made for one interpreter in a process."""
-    for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and those before
-        try:
-            module = import_module(name)
-        except ImportError:
-            continue
-        return bool(module.get_current() == module.get_main())
-    return True
 
 
 @cache

@@ -81,8 +81,8 @@ def test_the_strongest_attacks():
 
 @pytest.mark.parametrize(("sent", "f"), [("sign-flip", 1), ("sign-flip", 4), ("alie", 1), ("alie", 4), ("ipm", 4)])
 def test_the_rules_of_byzfls_benchmark_on_the_same_updates(sent, f):
-    """Clipping and NNM before the trimmed mean are the same rule in both libraries; before the geometric median they are
-    once ByzFL's takes as many steps as it needs, and not after the three it takes by itself."""
+    """Clipping and NNM before the trimmed mean are the same rule in both libraries; before the geometric median they
+    are once ByzFL's takes as many steps as it needs, and not after the three it takes by itself."""
     honest = cloud(10, 0, seed=f)
     made = {"sign-flip": theirs.SignFlipping, "alie": theirs.ALittleIsEnough, "ipm": theirs.InnerProductManipulation}
     x = np.stack(honest + [made[sent]()(np.stack(honest))] * f)

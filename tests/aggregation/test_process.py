@@ -99,3 +99,17 @@ def test_subinterpreters_are_refused_in_words(tmp_path):
         done.stdout,
         done.stderr,
     )
+
+
+def test_what_is_quicker_compiled_is_left_to_python_in_a_subinterpreter():
+    """To import the module there first never came back."""
+    program = (
+        "try: import _interpreters as sub\n"
+        "except ImportError: import _xxsubinterpreters as sub\n"
+        "import sys\n"
+        "code = f'import sys; sys.path[:0] = {sys.path!r}\\n'\n"
+        "code += 'from fedincentive.compiled import compiled; print(compiled(\"canonical\"), flush=True)'\n"
+        "(getattr(sub, 'run_string', None) or sub.exec)(sub.create(), code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["None"], (done.stdout, done.stderr)
