@@ -53,8 +53,8 @@ def geometric_median(
         if everyone.clients == 1 or not np.isfinite(squared).all():
             finite = finite_clients(everyone, nan_policy, threads)
             batch, factors, squared = everyone.select(finite), factors[finite], squared[np.ix_(finite, finite)]
-        present = np.flatnonzero(factors)
-        if not present.size:
+        present = [int(i) for i in np.flatnonzero(factors)]
+        if not present:
             raise AggregationError("All clients with finite updates have weight 0; at least one must be positive.")
         chosen, factors, squared = batch.select(present), factors[present], squared[np.ix_(present, present)]
         coefficients = minimise(Cloud.of(chosen, factors, squared, threads), tolerance, iterations)
