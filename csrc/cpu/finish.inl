@@ -76,20 +76,24 @@ FEDINCENTIVE_INLINE void store_float16s(uint16_t*, Floats) {}
 #endif
 #endif
 
-// Results as halves, rounded once. NaN, and what bfloat16 has below its normal numbers, one by one.
-inline void write_halves(Dtype dtype, uint16_t* to, const double* sums, int64_t count) {
+// Results, which are sums times `factor`, as halves, rounded once; NaN, and what bfloat16 has below its normal numbers,
+// one by one. Returns whether all of them are finite.
+inline bool write_halves(Dtype dtype, uint16_t* to, const double* sums, double factor, int64_t count) {
   constexpr int lanes = kVector / 8;
   const bool brain = dtype == Dtype::bfloat16;
+  LongMask finite = ~LongMask{};
+  bool all_finite = true;
   int64_t t = 0;
   while (t < count) {
     if ((brain || kNarrows) && t + 2 * lanes <= count) {
-      const Doubles a = load<Doubles>(sums + t), b = load<Doubles>(sums + t + lanes);
+      const Doubles a = load<Doubles>(sums + t) * factor, b = load<Doubles>(sums + t + lanes) * factor;
       const auto usual = [&](Doubles value) {
         const Doubles size = larger(value, -value), least = Doubles{} + 0x1p-126;
         const auto normal = reinterpret_cast<LongMask>(size >= least) | reinterpret_cast<LongMask>(size == Doubles{});
         return brain ? normal : reinterpret_cast<LongMask>(value == value);
       };
       if (all_true(usual(a) & usual(b))) {
+        finite &= ~(not_numbers(a) | not_numbers(b));
         const Floats cut = cut_to_floats(a, b);
         if (brain)
           store_bfloat16s(to + t, cut);
@@ -100,8 +104,13 @@ inline void write_halves(Dtype dtype, uint16_t* to, const double* sums, int64_t 
       }
     }
     const int64_t end = t + 2 * lanes < count ? t + 2 * lanes : count;
-    for (; t < end; ++t) to[t] = brain ? narrow_bfloat16(sums[t]) : narrow_float16(sums[t]);
+    for (; t < end; ++t) {
+      const double value = sums[t] * factor;
+      all_finite &= value - value == 0;
+      to[t] = brain ? narrow_bfloat16(value) : narrow_float16(value);
+    }
   }
+  return all_finite && all_true(finite);
 }
 
 // Divides, has unusual coordinates examined, rounds once and writes.
@@ -111,6 +120,9 @@ void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t c
   const bool singles = job.dtype == Dtype::float32 && !job.wide_output;
   float* out = static_cast<float*>(job.segment.out) + begin;
   if (singles && job.divisor != 0 && write_means(out, sums, job.divisor, count)) return;
+  const bool halves = item_size(job.dtype) == 2 && !job.wide_output;
+  uint16_t* short_out = static_cast<uint16_t*>(job.segment.out) + begin;
+  if (halves && job.divisor != 0 && write_halves(job.dtype, short_out, sums, 1 / job.divisor, count)) return;
   divide_sums<E>(sums, scratch.weights, job.divisor, full);
   LongMask finite = ~LongMask{};
   for (int64_t t = count; t < full; ++t) sums[t] = 0;
@@ -129,6 +141,6 @@ void finish(const TileJob& job, const Scratch& scratch, int64_t begin, int64_t c
   } else if (job.wide_output || job.dtype == Dtype::float64) {
     std::memcpy(static_cast<double*>(job.segment.out) + begin, sums, static_cast<size_t>(count) * 8);
   } else {
-    write_halves(job.dtype, static_cast<uint16_t*>(job.segment.out) + begin, sums, count);
+    write_halves(job.dtype, short_out, sums, 1, count);
   }
 }
