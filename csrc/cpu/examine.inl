@@ -70,8 +70,11 @@ void examine_means(const TileJob& job, const Scratch& scratch, int64_t begin, in
     for (int t = 0; t < full; t += kVector / 8)
       store(scaled + t, load<Doubles>(scaled + t) + load_wide(from + t) * shrink * weight);
   }
-  for (int64_t t = 0; t < count; ++t)
-    if (!(means[t] - means[t] == 0) && seen[t] == 0) means[t] = scaled[t] / job.divisor / shrink;
+  for (int t = 0; t < full; t += kVector / 8) {
+    const Doubles value = load<Doubles>(means + t);
+    const LongMask again = not_numbers(value) & reinterpret_cast<LongMask>(load_wide(seen + t) == Doubles{});
+    store(means + t, choose<Wides>(again, load<Doubles>(scaled + t) / job.divisor * (1 / shrink), value));
+  }
 }
 
 // How many of each coordinate's values are -infinity, infinity, NaN, and how many of them have been seen in the order
@@ -210,8 +213,11 @@ void examine_trimmed(const TileJob& job, const Scratch& scratch, int64_t begin, 
       fill(scratch.sums, 0, kTile<E>);
       run_plan<E>(scaled, scratch, begin, count, AddScaled{scratch.sums, scaled.shrink});
     }
-    for (int64_t t = 0; t < count; ++t)
-      if (again[t]) right[t] = scratch.sums[t] / (job.divisor == 0 ? scratch.weights[t] : job.divisor) / scaled.shrink;
+    for (int t = 0; t < kTile<E>; t += lanes) {
+      const Doubles divisor = job.divisor == 0 ? load<Doubles>(scratch.weights + t) : Doubles{} + job.divisor;
+      const Doubles mean = load<Doubles>(scratch.sums + t) / divisor * (1 / scaled.shrink);
+      store(right + t, choose<Wides>(load<LongMask>(again + t), mean, load<Doubles>(right + t)));
+    }
   }
   std::memcpy(means, right, static_cast<size_t>(count) * 8);
 }
