@@ -102,7 +102,7 @@ def read(args: Any) -> tuple[Settings, FedmlSettings]:
     per_round = whole("train_args.client_num_per_round", args.client_num_per_round)
     total = whole("train_args.client_num_in_total", args.client_num_in_total)
     if per_round < 1:
-        raise SettingError(f"train_args.client_num_per_round must be at least 1, not {per_round}.")
+        raise SettingError(f"train_args.client_num_per_round must be at least 1, not {shown(per_round)}.")
     if per_round < total:
         fixed["sampled"] = per_round
     refuse_two(given, fixed)

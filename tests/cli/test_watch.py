@@ -249,9 +249,9 @@ def test_a_request_that_is_none_leaves_no_traceback(line: bytes, finished: Path,
     with Follower(str(finished)) as follower, Page("127.0.0.1", 0, follower) as page:
         threading.Thread(target=page.serve_forever, daemon=True).start()
         with socket.create_connection(page.server_address[:2], 30) as asks:
-            asks.sendall(line + b"\r\n\r\n")
-            asks.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):  # the server may hang up on a line that is too long
+                asks.sendall(line + b"\r\n\r\n")
+                asks.shutdown(socket.SHUT_WR)
                 answer = asks.recv(1000)
                 assert answer and b"200" not in answer.split(b"\r\n")[0]
         with urllib.request.urlopen(page.address) as found:
