@@ -93,7 +93,8 @@ def by_clients(data: np.ndarray, repeats: int, sizes: tuple[int, ...] = CLIENTS)
 def one_size(data: np.ndarray, n: int, repeats: int) -> dict[str, tuple[float, float, str]]:
     m, k = data.size // n, max(1, n // 10)
     block = data[: n * m].reshape(n, m)
-    rows, weights = list(block), np.arange(1, n + 1)
+    # each update in memory of its own, as clients' are: rows a power of two apart would share a few sets of the caches
+    rows, weights = [row.copy() for row in block], np.arange(1, n + 1)
     candidates: Candidates = {
         "plain": lambda: plain_mean(rows),
         "mean": lambda: weighted_mean(rows),
@@ -198,10 +199,15 @@ def distances(data: np.ndarray, repeats: int) -> list[Row]:
     """Krum against the inner products it could be had from, and the geometric median against ByzFL's."""
     n, part = 100, data[: data.size // 4]
     block = part[: n * (part.size // n)].reshape(n, -1)
-    updates = list(block)
-    candidates: Candidates = {"ours": lambda: krum(updates, 20), "sgemm": lambda: block @ block.T}
+    updates, turned = list(block), block.T.copy()
+    candidates: Candidates = {
+        "ours": lambda: krum(updates, 20),
+        "sgemm": lambda: block @ turned,
+        "syrk": lambda: block @ block.T,  # what NumPy makes of it: one triangle
+    }
     seconds = take_turns(candidates, repeats)
-    shown = f"sgemm, {milliseconds(seconds['sgemm']):.1f} ms"
+    half = f"; syrk, half the work, {milliseconds(seconds['syrk']):.1f} ms"
+    shown = f"sgemm, {milliseconds(seconds['sgemm']):.1f} ms{half}"
     rows = [row("Krum, n = 100", multiple(seconds, "ours", "sgemm"), 1.2, 1, milliseconds(seconds["ours"]), shown)]
     if "byzfl" in sys.modules or find_spec("byzfl") is not None:
         few = part[: 20 * (part.size // 20)].reshape(20, -1)
