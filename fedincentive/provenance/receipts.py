@@ -71,11 +71,13 @@ def read(text: str) -> ProvenEntry:
         raise ProvenanceError(f"This receipt proves nothing: {error}") from error
 
 
-def prove(body: str, seq: Any, previous: Any, path: Iterable[str], note: Note) -> ProvenEntry:
+def prove(body: str, seq: Any, previous: Any, path: Any, note: Note) -> ProvenEntry:
     """The entry of this canonical body, when the path leads from it to the root of the note; ValueError or TypeError
     otherwise."""
     if type(seq) is not int or type(previous) is not str or not re.fullmatch("[0-9a-f]{64}", previous):
         raise ValueError("its number or the hash before it is malformed")
+    if type(path) is not list:
+        raise ValueError("its path is not a list")
     entry, way = Entry.from_json(body), [from_base64(one) for one in path]
     found = ProvenEntry(entry, seq, chained(seq, previous, entry.body), note)
     if not check_inclusion(leaf(found.hash), seq - 1, note.head.size, way, note.head.root):

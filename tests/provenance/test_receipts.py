@@ -84,13 +84,23 @@ def test_a_thousand_changed_receipts_prove_nothing(written: list[str]) -> None:
     "change",
     [
         {"seq": 0}, {"seq": 8}, {"seq": True}, {"seq": -1}, {"seq": 10**30}, {"path": []}, {"path": None},
-        {"path": [1]}, {"path": "AAAA"}, {"previous": ""}, {"previous": "g" * 64}, {"previous": 3}, {"body": {}},
-        {"body": None}, {"note": ""}, {"note": None}, {"receipt": 2}, {"receipt": True}, {"receipt": 1.0}, {"more": 1},
+        {"path": [1]}, {"path": "AAAA"}, {"path": {}}, {"previous": ""}, {"previous": "g" * 64}, {"previous": 3},
+        {"body": {}}, {"body": None}, {"note": ""}, {"note": None}, {"receipt": 2}, {"receipt": True}, {"receipt": 1.0},
+        {"more": 1},
     ],
 )  # fmt: skip
 def test_fields_that_are_wrong(written: list[str], change: dict[str, object]) -> None:
     with pytest.raises(ProvenanceError, match="proves nothing"):
         receipts.read(canonical({**json.loads(written[2]), **change}) + "\n")
+
+
+def test_a_path_is_a_list_in_which_order_counts(written: list[str]) -> None:
+    """A mapping of the same hashes, which is written in another order than it is read, is no path."""
+    held = json.loads(written[2])
+    assert len(held["path"]) > 1
+    place = {"path": dict.fromkeys(held["path"], 0), "previous": held["previous"], "seq": held["seq"]}
+    with pytest.raises(ValueError, match="not a list"):
+        receipts.prove(canonical(held["body"]), note=Note.parse(held["note"]), **place)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "null", "{}", "[" * 200_000, '{"a":1', "x" * (2**26 + 1), "1" * 9999])
