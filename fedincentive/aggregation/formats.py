@@ -120,7 +120,7 @@ def sharded(path: Path, who: str | None) -> StoredUpdate | Mapping[str, Any]:
 
 
 def shard_files(path: Path, who: str | None) -> dict[str, Path]:
-    """The file of every entry, as an index.json says. All are in its folder: a client sends no others' files."""
+    """The file of every entry, as an index.json says. All are in its folder."""
     try:
         index = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -131,6 +131,8 @@ def shard_files(path: Path, who: str | None) -> dict[str, Path]:
             f"{called(path, who)} is not an index of shards: it needs a weight_map, from entries to names of files."
         )
     for file in entries.values():
+        if "\0" in file or any("\ud800" <= character <= "\udfff" for character in file):
+            raise AggregationError(f"{called(path, who)} names the shard {file!r}, and no file can have that name.")
         if Path(file).is_absolute() or ".." in Path(file).parts:
             raise AggregationError(f"{called(path, who)} names the shard {file!r}, which is not in its own folder.")
     return {name: path.parent / file for name, file in entries.items()}

@@ -174,12 +174,13 @@ def check_layout(other: Source, first: Mapping[str, Slot]) -> None:
 
 
 def check_distinct(sources: Sequence[Source]) -> None:
-    """A file that is given twice would count as two clients."""
+    """A file that is given twice, or is a shard of another client's update, would count as two clients."""
     seen: dict[Any, Source] = {}
     for item in sources:
-        first = seen.setdefault(item.identity, item)
-        if first is not item:
-            raise AggregationError(f"{item} is the same file as that of client {first.label}: give each once.")
+        for part in getattr(item, "shards", None) or [item]:
+            first = seen.setdefault(part.identity, item)
+            if first is not item:
+                raise AggregationError(f"{part} is the same file as that of client {first.label}: give each once.")
 
 
 @dataclass(frozen=True)

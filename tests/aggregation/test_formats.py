@@ -66,6 +66,14 @@ def test_every_format(tmp_path, kind):
         median([paths[0], paths[1], paths[0]])
 
 
+def test_a_shard_is_no_other_clients_file(tmp_path):
+    """Or its client would vote with the other one's values."""
+    paths = [store(tmp_path / f"{name}.safetensors", {"w": np.full(1, float(i))}) for i, name in enumerate("ab")]
+    (tmp_path / "c.index.json").write_text('{"weight_map": {"w": "a.safetensors"}}')
+    with pytest.raises(AggregationError, match="a.safetensors.* is the same file as that of client"):
+        median([*paths, tmp_path / "c.index.json"])
+
+
 def test_one_array_in_a_file_and_mixed_formats(tmp_path):
     rows = updates("normal", 3, 10)
     for i, row in enumerate(rows):
@@ -123,6 +131,8 @@ def test_nothing_in_a_file_is_executed(tmp_path, monkeypatch, name):
         ("a.index.json", b'{"weight_map": {"w": 5}}', "it needs a weight_map"),
         ("a.index.json", b'{"weight_map": {"w": "../b.safetensors"}}', "'../b.safetensors', which is not in its own"),
         ("a.bin.index.json", b'{"weight_map": {"w": "/b.bin"}}', "'/b.bin', which is not in its own folder"),
+        ("a.index.json", b'{"weight_map": {"w": "b\\u0000.safetensors"}}', "no file can have that name"),
+        ("a.index.json", b'{"weight_map": {"w": "\\ud800.safetensors"}}', "no file can have that name"),
         ("a.safetensors", b"\3" + bytes(7) + b"[1]", "its header cannot be read .it is not a JSON object"),
         (
             "a.index.json",
