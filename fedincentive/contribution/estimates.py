@@ -149,7 +149,7 @@ def finite(value: Any) -> float:
     """What a utility said of a model, which may be anything: a function of the user's."""
     try:
         number = float("nan" if isinstance(value, (str, bytes)) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's
         number = float("nan")
     if not np.isfinite(number):
         raise SettingError(f"The utility of a model is {shown(value)}: a finite number is needed; cap the loss.")
