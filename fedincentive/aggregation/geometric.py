@@ -1,4 +1,5 @@
-"""The geometric median, found on the distances between clients: the updates themselves are read twice."""
+"""The geometric median, found on the distances between clients: the updates themselves are read twice, and
+once more where somebody is far from the others."""
 
 from __future__ import annotations
 

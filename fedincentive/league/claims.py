@@ -37,7 +37,7 @@ def common(stage: Stage) -> bool:
 
 
 ASSUMPTIONS: dict[str, Callable[[Stage], bool]] = {
-    "common curve": lambda stage: common(stage),
+    "common curve": common,
     "fit 0": lambda stage: stage.shared is not None and not np.any(stage.shared.fit),
     "costs known": lambda stage: False,  # here they are asked
     "threshold utility": lambda stage: False,  # values are graded here
