@@ -16,6 +16,7 @@ from .updates import Batch, with_counts
 
 NanPolicy = Literal["raise", "drop", "propagate"]
 Normalize = Literal["kept", "paper"]
+LARGEST_SHARE = 0.5 - 1e-9  # nearer to one half too little is left between the ends to be averaged
 
 
 def weighted_mean(
@@ -85,6 +86,7 @@ def trimmed_mean(
         share = as_written("share", share)
         if not 0 <= share < 0.5:
             raise AggregationError(f"share={share} must be at least 0 and below 0.5: it is trimmed on both sides.")
+        share = min(share, LARGEST_SHARE)
     elif cap is not None:
         raise AggregationError(f"cap={cap} goes with share: trimming by count does not look at the weights.")
     if (given := trim) is not None:

@@ -89,6 +89,15 @@ def test_a_consortium():
         trimmed_mean(x, share=0.01, weights=SITES)
 
 
+@pytest.mark.parametrize("share", [0.4999999999, 0.4999999999999, np.nextafter(0.5, 0)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [4, 8, 9, 10, 33, 40, 100])
+def test_nearly_one_half_is_the_middle(n, dtype, share):
+    values = np.random.default_rng(n).permutation(n).astype(dtype)
+    found = trimmed_mean([np.full(3, value) for value in values], share=share)
+    assert np.allclose(found, (n - 1) / 2, rtol=1e-5)
+
+
 def test_caps():
     rng = np.random.default_rng(1)
     for _ in range(200):
