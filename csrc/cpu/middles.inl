@@ -71,7 +71,7 @@ void sum_middles(const TileJob& job, const Scratch& scratch, int64_t begin, int6
       high = smaller(high, larger(keys[N - 1 - i], keys[i]));
     }
     for (int part = 0; part < E::parts; ++part) {
-      Doubles sum = widen_part(converted<Vector>(low), part);
+      Doubles sum = Doubles{} + widen_part(converted<Vector>(low), part);  // from +0, as elsewhere
       if (clients % 2 == 0) sum += widen_part(converted<Vector>(high), part);
       store(scratch.sums + t + part * (kVector / 8), sum);
     }

@@ -198,3 +198,10 @@ def test_equal_weights_are_no_weights(normalize):
     expected = trimmed_mean(x, 2, normalize=normalize)
     assert np.array_equal(trimmed_mean(x, 2, weights=[3.0] * 9, normalize=normalize), expected)
     assert not np.array_equal(trimmed_mean(x, 2, weights=[3.0] * 8 + [4.0], normalize=normalize), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_median_of_negative_zeros_is_zero_for_every_number_of_clients(dtype):
+    """One form of the kernel for all: a sum begins with +0."""
+    for n in CLIENTS:
+        assert not np.signbit(median([np.full(3, -0.0, dtype) for _ in range(n)])).any(), n
