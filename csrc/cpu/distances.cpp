@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 
 #include "../core/process.hpp"
 #include "dispatch.hpp"
@@ -33,8 +34,9 @@ bool singles(const Question& question) {
   return true;
 }
 
-// Values of a row that are looked at at a time, from the number of participants alone: half a megabyte for all of them,
-// and eight rows in the first cache. A full row is not quite 4 KB, so that rows do not share the same few lines of it.
+// Values of a row that are looked at at a time, from the number of participants alone: half a megabyte for all of them
+// (of many more, a kilobyte each), and eight rows in the first cache. A full row is not quite 4 KB, so that rows do not
+// share the same few lines of it.
 template <class Lane>
 int64_t row_length(int64_t participants) {
   const int64_t size = sizeof(Lane), least = size == 4 ? 256 : 16;
@@ -127,7 +129,7 @@ class Piece {
   // What float32 is too narrow for is compared in float64.
   void mend(int64_t i, int64_t j, double* sum) {
     if (precise(*sum)) return;
-    if (*sum == 0 && std::equal(row(i), row(i) + count_, row(j))) return;
+    if (*sum == 0 && !std::memcmp(row(i), row(j), static_cast<size_t>(count_) * sizeof(Lane))) return;
     if (std::isnan(*sum)) {
       const auto finite = [](Lane value) { return std::isfinite(value); };
       if (!std::all_of(row(i), row(i) + count_, finite) || !std::all_of(row(j), row(j) + count_, finite)) return;
@@ -167,18 +169,18 @@ void fill_rows(const Question& question, int64_t part, int64_t parts, int64_t te
   for (const Cloud& cloud : question.clouds) {
     for (int64_t begin = 0; begin < cloud.size; begin += piece.length(), ++at) {
       if (at < least || at >= most) continue;
+      if (*stopped) return;
+      try {
+        poll();
+      } catch (...) {
+        *stopped = true;
+        throw;
+      }
       piece.read(cloud, begin, std::min(piece.length(), cloud.size - begin));
       for (int64_t i = 0; i < n; ++i)
         if (!question.to_last || i + 1 == n || owns(i, team, teams)) piece.read_row(i);
       for (int64_t first = 0; first + 1 < n; first += kRows) {
         if (!owns(first, team, teams)) continue;
-        if (*stopped) return;
-        try {
-          poll();
-        } catch (...) {
-          *stopped = true;
-          throw;
-        }
         const int64_t number = std::min(kRows, n - first), from = question.to_last ? n - 1 : first, others = n - from;
         const double* found = piece.compare(first, number, from);
         for (int64_t i = first; i < std::min(first + number, n - 1); ++i)

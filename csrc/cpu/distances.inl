@@ -38,10 +38,23 @@ FEDINCENTIVE_INLINE Doubles add_square(Doubles sum, Doubles value) { return sum 
 FEDINCENTIVE_INLINE Floats add_square(Floats sum, Floats value) { return _mm512_fmadd_ps(value, value, sum); }
 #elif defined(__FMA__) && FEDINCENTIVE_VECTOR_BYTES == 32
 FEDINCENTIVE_INLINE Floats add_square(Floats sum, Floats value) { return _mm256_fmadd_ps(value, value, sum); }
-#else
+#elif defined(__FP_FAST_FMAF)
 inline Floats add_square(Floats sum, Floats value) {
   for (int lane = 0; lane < kVector / 4; ++lane) sum[lane] = __builtin_fmaf(value[lane], value[lane], sum[lane]);
   return sum;
+}
+#else
+// Without an instruction for it: the square is exact in float64, and where the sum there is not, its neighbour with an
+// odd last bit takes its place, which is rounded to float32 as the exact sum would be. Neither is ever negative.
+inline Floats add_square(Floats sum, Floats value) {
+  typedef double Wide __attribute__((vector_size(2 * kVector)));
+  typedef int64_t Bits __attribute__((vector_size(2 * kVector)));
+  const Wide wide = __builtin_convertvector(value, Wide), before = __builtin_convertvector(sum, Wide);
+  const Wide square = wide * wide, total = before + square;
+  const Wide added = total - before, rest = (before - (total - added)) + (square - added);
+  const Bits below = rest < 0, above = rest > 0;  // -1 where that is so
+  const Bits odd = (reinterpret_cast<Bits>(total) + below) | ((below | above) & 1);
+  return __builtin_convertvector(reinterpret_cast<Wide>(odd), Floats);
 }
 #endif
 
