@@ -150,7 +150,7 @@ def squared_distances(
 ) -> np.ndarray:
     """||x_i - x_j||^2 of all pairs, or ||x_i - center||^2 where a center (float64, one array per entry) is given.
 
-    With `scales` they are those of (x_i - x_around) * scales[i] instead of x_i, taken in float64.
+    With `scales` they are those of (x_i - x_around) * scales[i] instead of x_i, moved in float64.
     """
     entries = batch.floating()
     if any(entry.on_device for entry in entries):
