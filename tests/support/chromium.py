@@ -88,6 +88,8 @@ class Chromium:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
         self.call("Emulation.setEmulatedMedia", media=media)
+        self.call("Page.navigate", url="about:blank")  # or what the page before still asks for counts as this one's
+        self.until("location.href === 'about:blank'")
         self._events.clear()
         self.call("Page.navigate", url=address)
         self.until("document.readyState === 'complete'")
